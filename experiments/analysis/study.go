@@ -1,0 +1,79 @@
+// Package analysis turns records into findings: medians with intervals, comparisons with verdicts,
+// cost of a rule, and verdicts on claims (METHOD §5). It is pure: the same records and the same
+// [Study] give the same [Findings], to the byte, on any machine.
+package analysis
+
+// A Study is everything that analysis and report must know beyond the records. It is fixed before
+// the first run and kept in the manifest, so that nobody can choose a margin after seeing data.
+type Study struct {
+	Title       string       `json:"title"`
+	Experiments []Experiment `json:"experiments"`
+	Claims      []Claim      `json:"claims"`
+	Alpha       float64      `json:"alpha"`     // default 0.05
+	Margin      float64      `json:"margin"`    // δ of equivalence, default 0.03
+	Bootstrap   int          `json:"bootstrap"` // replicates, default 10000
+	Seed        uint64       `json:"seed"`
+}
+
+// An Experiment as analysis and report see it.
+type Experiment struct {
+	Name        string            `json:"name"`
+	Measurement string            `json:"measurement"` // icmp_rtt or udp_iperf3
+	Parameters  map[string]string `json:"parameters"`  // for the reader, such as count = 200
+	Firewalls   []Firewall        `json:"firewalls"`
+	Rules       []int             `json:"rules"`
+	FrameSizes  []int             `json:"frame_sizes"`
+	Repetitions int               `json:"repetitions"`
+	Boots       int               `json:"boots"`
+	Seed        uint64            `json:"seed"`
+	Grouped     bool              `json:"grouped,omitempty"`
+	// Compare lists the pairs to compare; Controls the A/A pairs (one firewall, two names).
+	Compare  [][2]string `json:"compare"`
+	Controls [][2]string `json:"controls"`
+}
+
+// A Firewall as the reader is told of it.
+type Firewall struct {
+	Name   string `json:"name"`
+	Engine string `json:"engine"`
+	Lookup string `json:"lookup,omitempty"`
+	// Rules is false for none and empty, whose cells have rules = 0.
+	Rules bool `json:"rules"`
+}
+
+// A Claim is a statement about a region of the matrix, to be tested.
+type Claim struct {
+	Name       string      `json:"name"`
+	Statement  string      `json:"statement"`
+	Experiment string      `json:"experiment"`
+	Metric     string      `json:"metric,omitempty"` // default: the measurement's primary metric
+	Compare    [2]string   `json:"compare"`
+	Where      []Condition `json:"where,omitempty"` // all must hold
+	Expect     string      `json:"expect"`          // slower, faster or similar
+}
+
+// A Condition holds for a level of a factor, such as rules >= 1000.
+type Condition struct {
+	Factor string `json:"factor"` // rules or frame_size
+	Op     string `json:"op"`     // one of == != < <= > >=
+	Value  int    `json:"value"`
+}
+
+// Holds reports whether the level satisfies the condition.
+func (c Condition) Holds(level int) bool {
+	switch c.Op {
+	case "==":
+		return level == c.Value
+	case "!=":
+		return level != c.Value
+	case "<":
+		return level < c.Value
+	case "<=":
+		return level <= c.Value
+	case ">":
+		return level > c.Value
+	case ">=":
+		return level >= c.Value
+	}
+	return false
+}
