@@ -119,3 +119,15 @@ type Info struct {
 	// Leftovers names what belongs to the testbed though no node does: after a crash.
 	Leftovers []string `json:"leftovers,omitempty"`
 }
+
+// An UnableError says that this machine cannot make the testbed: a program, a permission or a kernel
+// feature is missing. Callers branch on it: it is nobody's mistake and has a remedy.
+type UnableError struct {
+	Provider string
+	Reason   string
+	Mend     string // the command or step that mends it
+}
+
+func (e *UnableError) Error() string {
+	return "provider " + e.Provider + " cannot run on this machine: " + e.Reason
+}
