@@ -14,7 +14,7 @@ import (
 // The engines. A bare "iptables" never appears in data: it would hide which kernel code ran.
 const (
 	None           = "none"  // no hook registered
-	Empty          = "empty" // one nftables base chain, policy accept, no rule
+	Empty          = "empty" // nftables' base chains, policy accept, no rule: a forwarded packet passes one
 	IptablesLegacy = "iptables-legacy"
 	IptablesNFT    = "iptables-nft"
 	Nftables       = "nftables"
@@ -103,6 +103,16 @@ type Counter interface {
 // now, or is empty.
 type Resident interface {
 	Residue(ctx context.Context) (string, error)
+}
+
+// A Cleaner says, after Unload, whether anything of the engine is left.
+type Cleaner interface {
+	Clean(ctx context.Context) ([]Check, error)
+}
+
+// A Versioner names the programs that the engine runs and their versions, for the manifest.
+type Versioner interface {
+	Version(ctx context.Context) (string, error)
 }
 
 // UnavailableError says that this system cannot run an engine.
