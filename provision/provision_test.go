@@ -65,7 +65,7 @@ func handlers() provision.Handlers {
 			<-ctx.Done()
 			return 0, ctx.Err()
 		}),
-		"stuck": provision.Handle(func(context.Context, struct{}) (int, error) { select {} }),
+		"stuck": provision.Handle(func(context.Context, struct{}) (int, error) { time.Sleep(time.Hour); return 0, nil }),
 		"die": provision.Handle(func(context.Context, struct{}) (int, error) {
 			fmt.Fprintln(os.Stderr, "famous last words")
 			os.Exit(7)

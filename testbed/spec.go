@@ -116,12 +116,21 @@ var (
 	linkName = regexp.MustCompile(`^[a-z][a-z0-9_-]{0,14}$`)
 )
 
+// ValidateName checks the name of a testbed. Providers check every name that they are given before
+// they look for anything called so.
+func ValidateName(name string) error {
+	if !specName.MatchString(name) {
+		return fmt.Errorf("testbed name %q: use 1 to 16 lower-case letters, digits and dashes, no dash at either end", name)
+	}
+	return nil
+}
+
 // Validate returns every mistake in the Spec, joined.
 func (s Spec) Validate() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	if !specName.MatchString(s.Name) {
-		bad("testbed name %q: use at most 16 lower-case letters, digits and dashes", s.Name)
+	if err := ValidateName(s.Name); err != nil {
+		errs = append(errs, err)
 	}
 	seen := map[Role]bool{}
 	for _, n := range s.Nodes {

@@ -89,8 +89,8 @@ type Node interface {
 	Put(ctx context.Context, path string, mode fs.FileMode, content io.Reader) error
 
 	// Start runs a command. Arguments are passed as they are, with no shell between. argv[0] that
-	// begins with "./" is below the scratch folder. Standard error goes to the debug log, and its
-	// end is in the error of Wait.
+	// begins with "./" is below the scratch folder, which is also the working directory. Standard
+	// error goes to the debug log, and its end is in the error of Wait, an [*ExitError].
 	Start(ctx context.Context, argv ...string) (Conn, error)
 }
 
@@ -130,4 +130,10 @@ type UnableError struct {
 
 func (e *UnableError) Error() string {
 	return "provider " + e.Provider + " cannot run on this machine: " + e.Reason
+}
+
+// A Terminal testbed says which command of this machine opens a shell on a node, or runs a command
+// there, with a person's terminal as it is.
+type Terminal interface {
+	Terminal(role Role, command ...string) (argv []string, err error)
 }
