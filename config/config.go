@@ -2,9 +2,23 @@
 //
 // Reading is total: every mistake in every file is reported at once, with its place, the lines around
 // it and what would be right, and nothing outside this package ever sees a configuration that has one.
+// Only mistakes of syntax come first and alone: what follows them in a text is guesswork.
+//
+// The language is a table ([grammar]): every kind of block has one file, which holds the kind's schema
+// and the function that reads it. The manual's tables are printed from the same schemas.
 package config
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/zclconf/go-cty/cty"
+
 	"github.com/rampart-bench/rampart/experiments"
 	"github.com/rampart-bench/rampart/experiments/analysis"
 	"github.com/rampart-bench/rampart/images"
@@ -18,7 +32,7 @@ type Config struct {
 	Testbed     testbed.Spec
 	Image       images.Spec
 	Libvirt     Libvirt
-	Experiments []experiments.Spec
+	Experiments []experiments.Spec // may be empty: a testbed can be brought up by hand
 	Study       analysis.Study
 	Report      report.Spec
 
@@ -33,4 +47,148 @@ type Config struct {
 type Libvirt struct {
 	URI         string // default qemu:///system
 	Accelerator string // kvm, tcg or auto (default)
+}
+
+// Load reads and checks a configuration. An error is always an [*Error] with all mistakes.
+func Load(src Source) (*Config, error) {
+	r := newReader()
+	cfg := r.load(src)
+	if err := newError(r.diags, r.files); err != nil {
+		return nil, err
+	}
+	return cfg, nil
+}
+
+// load reads texts, then values from outside, then blocks, and gives up between these steps when there
+// were mistakes that would bring others with them.
+func (r *reader) load(src Source) *Config {
+	cfg := &Config{Files: map[string]string{}}
+	root := &body{r: r, schema: grammar(), attributes: hclsyntax.Attributes{}}
+	inputs := r.inputs(src)
+	for _, in := range inputs {
+		cfg.Files[in.name] = string(in.text)
+		if parsed, ok := r.parse(in.shown, in.text); ok {
+			r.noAssignments(parsed)
+			root.blocks = append(root.blocks, parsed.Blocks...)
+		}
+	}
+	outside := r.outside(src)
+	if len(r.diags) > 0 {
+		return nil
+	}
+	root.check("A configuration")
+	r.checkContent(root, inputs)
+
+	values, texts := r.readVariables(root.children("variable"), outside)
+	cfg.Variables = texts
+	cfg.Digest = digest(cfg.Files, cfg.Variables)
+	r.resolve(root, values, cfg)
+	r.overrideProvider(src.Provider, cfg)
+	return cfg
+}
+
+// outside reads the values given from outside: files first, so that the command line wins.
+func (r *reader) outside(src Source) map[string]given {
+	all := map[string]given{}
+	for _, path := range src.VarFiles {
+		if text, ok := r.readFile(path); ok {
+			r.variableFile(path, text, all)
+		}
+	}
+	r.commandLine(src.Vars, all)
+	return all
+}
+
+// noAssignments explains why a file of variables cannot be part of a configuration.
+func (r *reader) noAssignments(parsed *hclsyntax.Body) {
+	for _, a := range parsed.Attributes {
+		r.fail(a.NameRange, fmt.Sprintf("%s = … stands outside of any block", a.Name), "If this is the value of a variable, write it as the default in variable %q { … }, or put it into a file not named *.hcl and give that with --var-file.", a.Name)
+	}
+}
+
+// checkContent reports a configuration that describes nothing.
+func (r *reader) checkContent(root *body, inputs []input) {
+	for _, block := range root.blocks {
+		if block.Type != "variable" && block.Type != "locals" {
+			return
+		}
+	}
+	var rng hcl.Range
+	if len(inputs) > 0 {
+		rng = hcl.Range{Filename: inputs[0].shown, Start: hcl.InitialPos, End: hcl.InitialPos}
+	}
+	r.fail(rng, "The configuration is empty", `Write at least one experiment, such as: experiment "latency" {}. Everything else has a default. A commented example is written by `+"`rampart init`.")
+}
+
+// resolve reads every block that is not a variable, now that those are known.
+func (r *reader) resolve(root *body, variables map[string]cty.Value, cfg *Config) {
+	images, walls, trials := root.children("image"), root.children("firewall"), root.children("experiment")
+	r.declareValues("var", variables)
+	r.declare("image", labels(images))
+	r.declare("firewall", append(predeclaredNames(), labels(walls)...))
+	r.declare("experiment", labels(trials))
+	r.readLocals(root.children("locals"))
+	all := r.readFirewalls(walls)
+
+	bed := root.child("testbed")
+	cfg.Provider = bed.text("provider")
+	cfg.Testbed = r.readTestbed(bed)
+	cfg.Libvirt = readLibvirt(bed)
+	cfg.Image = chooseImage(bed, images)
+	cfg.Report = readReport(root.child("report"))
+	cfg.Study = readAnalysis(root.child("analysis"))
+	cfg.Study.Title = cfg.Report.Title
+
+	var read []experiment
+	for _, b := range trials {
+		read = append(read, r.readExperiment(b, all))
+	}
+	for _, b := range root.children("claim") {
+		claim := r.readClaim(b, read, all)
+		cfg.Study.Claims = append(cfg.Study.Claims, claim)
+		comparePair(read, claim)
+	}
+	for _, e := range read {
+		cfg.Experiments = append(cfg.Experiments, e.spec)
+		cfg.Study.Experiments = append(cfg.Study.Experiments, e.study)
+	}
+}
+
+// comparePair makes sure that the pair of a claim is among those that its experiment compares.
+func comparePair(all []experiment, claim analysis.Claim) {
+	for i := range all {
+		study := &all[i].study
+		if study.Name == claim.Experiment && !slices.Contains(study.Compare, claim.Compare) {
+			study.Compare = append(study.Compare, claim.Compare)
+		}
+	}
+}
+
+func labels(blocks []*body) []string {
+	var names []string
+	for _, b := range blocks {
+		names = append(names, b.label)
+	}
+	return names
+}
+
+// digest covers files and variables. JSON keeps names and texts apart and sorts the names.
+func digest(files, variables map[string]string) string {
+	text, err := json.Marshal([]map[string]string{files, variables})
+	if err != nil {
+		panic("config: maps of strings always encode: " + err.Error())
+	}
+	sum := sha256.Sum256(text)
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+// overrideProvider puts the provider given from outside in place of the configuration's.
+func (r *reader) overrideProvider(name string, cfg *Config) {
+	if name == "" {
+		return
+	}
+	if !slices.Contains(providers(), name) {
+		r.fail(hcl.Range{}, fmt.Sprintf("There is no provider %q", cut(name, 40)), "%s", unknown(name, providers(), "--provider can be"))
+	}
+	cfg.Provider = name
 }

@@ -1,0 +1,110 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/rampart-bench/rampart/experiments/analysis"
+)
+
+func claimSchema() *schema {
+	return &schema{
+		name: "claim", label: "name", occurs: perLabel,
+		doc: "A statement to be tested. It is written down before the first run, and the report gives its verdict.",
+		attributes: []attribute{
+			{name: "statement", kind: text, required: true, example: `"With linear look-ups nftables is slower than iptables"`, doc: "What is claimed, in a sentence."},
+			{name: "experiment", kind: reference, example: "experiment.latency", doc: "The experiment that tests it. Default: the only one there is."},
+			{name: "metric", kind: text, doc: "The metric it is about, as records name it. Default: the first of the measurement, `rtt_median` or what the receiver got."},
+			{name: "compare", kind: texts, required: true, example: `["nftables-linear", "iptables-linear"]`, doc: "Two firewalls of the experiment, the first judged against the second."},
+			{name: "where", kind: region, example: `{ rules = ">= 1000", frame_size = ">= 64 and < 512" }`, doc: "The region of the matrix, by factor: a number, or conditions joined by `and`. Default: all of it."},
+			{name: "expect", kind: text, required: true, oneOf: []string{"slower", "faster", "similar"}, example: `"slower"`, doc: "What the first firewall is, against the second. Slower means worse, whichever way the metric points; similar means within the margin of the analysis block."},
+		},
+	}
+}
+
+// readClaim reads a claim and holds it to its experiment.
+func (r *reader) readClaim(b *body, all []experiment, known firewalls) analysis.Claim {
+	claim := analysis.Claim{
+		Name:      b.label,
+		Statement: b.text("statement"),
+		Metric:    b.text("metric"),
+		Expect:    b.text("expect"),
+	}
+	before := len(r.diags)
+	e, found := r.claimed(b, all)
+	claim.Experiment = e.spec.Name
+	claim.Compare = r.claimPair(b, e, found, known)
+	claim.Where = r.readRegion(b, "where")
+	if found && e.clean && !r.failedSince(before) && !e.hasCell(claim) {
+		r.fail(b.rangeOf("where"), fmt.Sprintf("Claim %q is about no cell of experiment %q", b.label, e.spec.Name), "Its levels are rules = %v and frame_size = %v; none of their combinations is in this region.", e.rulesOf(claim.Compare[0]), e.spec.FrameSizes)
+	}
+	return claim
+}
+
+// claimed finds the experiment of a claim: the one it names, or the only one.
+func (r *reader) claimed(b *body, all []experiment) (experiment, bool) {
+	var names []string
+	for _, e := range all {
+		names = append(names, e.spec.Name)
+	}
+	if !b.has("experiment") {
+		if len(all) == 1 {
+			return all[0], true
+		}
+		r.fail(b.rng, "experiment is missing", "Write experiment = experiment.NAME: %s", unknown("", names, "there is"))
+		return experiment{}, false
+	}
+	name := b.text("experiment")
+	for _, e := range all {
+		if e.spec.Name == name {
+			return e, true
+		}
+	}
+	if name != "" {
+		b.wrong("experiment", &mistake{fmt.Sprintf("names no experiment: %q", cut(name, 40)), unknown(name, names, "There is")})
+	}
+	return experiment{}, false
+}
+
+func (r *reader) claimPair(b *body, e experiment, found bool, known firewalls) [2]string {
+	before := len(r.diags)
+	names := b.texts("compare")
+	if r.failedSince(before) {
+		return [2]string{}
+	}
+	if len(names) != 2 {
+		b.wrong("compare", &mistake{"is not a pair", `Name two firewalls, such as ["nftables-linear", "iptables-linear"]; the first is judged against the second.`})
+		return [2]string{}
+	}
+	for _, name := range names {
+		_, declared := known.specs[name.value]
+		if !declared && !slices.Contains(e.firewallNames(), name.value) {
+			r.fail(name.rng, fmt.Sprintf("There is no firewall %q", cut(name.value, 40)), "%s", unknown(name.value, known.names, "There is"))
+		}
+	}
+	pair := [2]string{names[0].value, names[1].value}
+	if found && !r.failedSince(before) {
+		if wrong := e.checkPair(pair); wrong != nil {
+			b.r.fail(b.rangeOf("compare"), wrong.summary, "%s", wrong.right)
+		}
+	}
+	return pair
+}
+
+// hasCell reports whether a combination of levels is in the region of the claim.
+func (e experiment) hasCell(claim analysis.Claim) bool {
+	in := func(factor string, levels []int) bool {
+		return slices.ContainsFunc(levels, func(level int) bool {
+			return !slices.ContainsFunc(claim.Where, func(c analysis.Condition) bool { return c.Factor == factor && !c.Holds(level) })
+		})
+	}
+	return in("rules", e.rulesOf(claim.Compare[0])) && in("frame_size", e.spec.FrameSizes)
+}
+
+// rulesOf are the numbers of rules that a firewall is measured with.
+func (e experiment) rulesOf(name string) []int {
+	if spec, err := e.spec.Firewall(name); err == nil && !spec.HasRules() {
+		return []int{0}
+	}
+	return e.spec.Rules
+}

@@ -1,0 +1,166 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/rampart-bench/rampart/experiments/firewall"
+)
+
+// controls are the firewalls that belong to every study and are not listed: none, empty and the twin
+// of an A/A pair (METHOD §2).
+func controls(listed []firewall.Spec, known firewalls) ([]firewall.Spec, *mistake) {
+	var added []firewall.Spec
+	for _, engine := range []string{firewall.None, firewall.Empty} {
+		if !slices.ContainsFunc(listed, func(s firewall.Spec) bool { return s.Engine == engine }) {
+			added = append(added, firewall.Spec{Name: engine, Engine: engine})
+		}
+	}
+	original, ok := controlled(listed)
+	if !ok || hasTwins(listed) {
+		return added, nil
+	}
+	twin := original
+	twin.Name += "-aa"
+	if taken, ok := known.specs[twin.Name]; ok && !same(taken, twin) {
+		return added, &mistake{
+			fmt.Sprintf("The name %q is taken by another firewall", twin.Name),
+			fmt.Sprintf("It is needed for the second firewall of the A/A pair with %q: rename that firewall, or write controls = false.", original.Name),
+		}
+	}
+	return append(added, twin), nil
+}
+
+// controlled chooses the firewall to measure twice.
+func controlled(listed []firewall.Spec) (firewall.Spec, bool) {
+	for _, s := range listed {
+		if s.Engine == firewall.Nftables && s.Lookup == firewall.Linear {
+			return s, true
+		}
+	}
+	for _, s := range listed {
+		if s.HasRules() {
+			return s, true
+		}
+	}
+	return firewall.Spec{}, false
+}
+
+// hasTwins reports whether two of the firewalls with rules are an A/A pair.
+func hasTwins(list []firewall.Spec) bool {
+	return slices.ContainsFunc(twins(list), func(pair [2]string) bool {
+		return slices.ContainsFunc(list, func(s firewall.Spec) bool { return s.Name == pair[0] && s.HasRules() })
+	})
+}
+
+// twins lists the A/A pairs: each firewall with the first one of the same definition.
+func twins(list []firewall.Spec) [][2]string {
+	pairs := [][2]string{}
+	for i, s := range list {
+		if first := slices.IndexFunc(list, func(o firewall.Spec) bool { return same(o, s) }); first < i {
+			pairs = append(pairs, [2]string{list[first].Name, s.Name})
+		}
+	}
+	return pairs
+}
+
+// readCompare gives the pairs to compare: those written, else the default ones.
+func (r *reader) readCompare(b *body, e experiment) [][2]string {
+	if !b.has("compare") {
+		return defaultPairs(e.measured)
+	}
+	compare := [][2]string{}
+	for _, element := range b.elements("compare") {
+		pair, wrong := parsePair(element.value)
+		if wrong != nil {
+			r.fail(element.rng, "An element of compare "+wrong.summary, "%s", wrong.right)
+			continue
+		}
+		if slices.Contains(compare, pair) {
+			r.fail(element.rng, "A pair is in compare twice", "Every pair counts once; remove this one.")
+			continue
+		}
+		if wrong := e.checkPair(pair); wrong != nil {
+			r.fail(element.rng, wrong.summary, "%s", wrong.right)
+			continue
+		}
+		compare = append(compare, pair)
+	}
+	return compare
+}
+
+// defaultPairs are every nftables firewall with every iptables one that looks up in the same way. A
+// firewall that is the second of an A/A pair would only say again what the first one said.
+func defaultPairs(listed []firewall.Spec) [][2]string {
+	var distinct []firewall.Spec
+	for _, s := range listed {
+		if s.HasRules() && !slices.ContainsFunc(distinct, func(o firewall.Spec) bool { return same(o, s) }) {
+			distinct = append(distinct, s)
+		}
+	}
+	pairs := [][2]string{}
+	for _, a := range distinct {
+		for _, b := range distinct {
+			if a.Engine == firewall.Nftables && strings.HasPrefix(b.Engine, "iptables-") && a.Lookup == b.Lookup && a.Position == b.Position {
+				pairs = append(pairs, [2]string{a.Name, b.Name})
+			}
+		}
+	}
+	if len(pairs) > 0 || len(distinct) < 2 {
+		return pairs
+	}
+	for _, s := range distinct[1:] {
+		pairs = append(pairs, [2]string{s.Name, distinct[0].Name})
+	}
+	return pairs
+}
+
+// checkPair reports whether the experiment can compare two firewalls.
+func (e experiment) checkPair(pair [2]string) *mistake {
+	if pair[0] == pair[1] {
+		return &mistake{fmt.Sprintf("Firewall %q is compared with itself", pair[0]), "Name two firewalls. How much one differs from itself is shown by the A/A pair that controls = true adds."}
+	}
+	if !e.clean {
+		return nil // a firewall may be missing because its line has a mistake
+	}
+	var rules [2]bool
+	for i, name := range pair {
+		spec, err := e.spec.Firewall(name)
+		if err != nil {
+			return &mistake{fmt.Sprintf("Firewall %q is not in the matrix of experiment %q", cut(name, 40), e.spec.Name), unknown(name, e.firewallNames(), "It has")}
+		}
+		rules[i] = spec.HasRules()
+	}
+	if rules[0] != rules[1] {
+		return &mistake{fmt.Sprintf("Firewalls %q and %q cannot be compared", pair[0], pair[1]), "One has rules and the other has none, so they share no combination of levels."}
+	}
+	return nil
+}
+
+func (e experiment) firewallNames() []string {
+	var names []string
+	for _, fw := range e.spec.Firewalls {
+		names = append(names, fw.Name)
+	}
+	return names
+}
+
+// parsePair takes a list of two names.
+func parsePair(v cty.Value) ([2]string, *mistake) {
+	wrong := &mistake{"is not a pair", `Write two firewalls in brackets, such as ["nftables-linear", "iptables-linear"]; the first is judged against the second.`}
+	if v.IsNull() || !isList(v) || v.LengthInt() != 2 {
+		return [2]string{}, wrong
+	}
+	var pair [2]string
+	for i, element := range v.AsValueSlice() {
+		name, mistake := parseText(element)
+		if mistake != nil {
+			return pair, wrong
+		}
+		pair[i] = name
+	}
+	return pair, nil
+}

@@ -1,0 +1,120 @@
+package config
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/hashicorp/hcl/v2"
+)
+
+// shown is how many mistakes are written out; the rest is only counted. Nobody reads on after that
+// many, and a file made of nothing but mistakes must not fill a terminal for minutes.
+const shown = 100
+
+// An Error is every mistake of a configuration. Nothing was made or changed when it is returned.
+type Error struct {
+	diagnostics hcl.Diagnostics
+	files       map[string]*hcl.File // for the excerpts
+}
+
+// A Diagnostic is one mistake as plain values.
+type Diagnostic struct {
+	Summary string `json:"summary"`          // the mistake
+	Detail  string `json:"detail,omitempty"` // what would be right
+	File    string `json:"file,omitempty"`   // empty where the mistake is in no file
+	Line    int    `json:"line,omitempty"`   // from 1
+	Column  int    `json:"column,omitempty"` // from 1, in characters
+	Excerpt string `json:"excerpt,omitempty"`
+}
+
+// newError returns nil when there is no mistake: an empty list of diagnostics in an error would not be
+// nil. The order is that of the text, whatever order the mistakes were found in.
+func newError(diags hcl.Diagnostics, files map[string]*hcl.File) error {
+	if len(diags) == 0 {
+		return nil
+	}
+	sorted := slices.Clone(diags)
+	slices.SortStableFunc(sorted, func(a, b *hcl.Diagnostic) int {
+		x, y := subject(a), subject(b)
+		return cmp.Or(cmp.Compare(x.Filename, y.Filename), cmp.Compare(x.Start.Byte, y.Start.Byte))
+	})
+	return &Error{diagnostics: sorted, files: files}
+}
+
+func subject(d *hcl.Diagnostic) hcl.Range {
+	if d.Subject == nil {
+		return hcl.Range{}
+	}
+	return *d.Subject
+}
+
+// Error is the text of all mistakes, each with its place, an excerpt and what would be right.
+func (e *Error) Error() string {
+	var text strings.Builder
+	e.Render(&text, 0, false) // a Builder takes everything
+	return strings.TrimRight(text.String(), "\n")
+}
+
+// WriteTo writes the text of [Error.Error] and a line end.
+func (e *Error) WriteTo(w io.Writer) (int64, error) {
+	n, err := io.WriteString(w, e.Error()+"\n")
+	return int64(n), err
+}
+
+// Render writes the mistakes for a terminal that is width characters wide (0: do not wrap).
+func (e *Error) Render(w io.Writer, width int, color bool) error {
+	writer := hcl.NewDiagnosticTextWriter(w, e.files, uint(max(width, 0)), color)
+	for i, d := range e.diagnostics {
+		if i == shown {
+			_, err := fmt.Fprintf(w, "%d more mistakes follow; mend these first.\n", len(e.diagnostics)-shown)
+			return err
+		}
+		if err := writer.WriteDiagnostic(d); err != nil {
+			return fmt.Errorf("write diagnostics: %w", err)
+		}
+	}
+	return nil
+}
+
+// Diagnostics returns every mistake, ordered by file and place.
+func (e *Error) Diagnostics() []Diagnostic {
+	list := make([]Diagnostic, 0, len(e.diagnostics))
+	for _, d := range e.diagnostics {
+		plain := Diagnostic{Summary: d.Summary, Detail: d.Detail}
+		if d.Subject != nil {
+			plain.File = d.Subject.Filename
+			plain.Line = d.Subject.Start.Line
+			plain.Column = d.Subject.Start.Column
+			plain.Excerpt = e.excerpt(*d.Subject)
+		}
+		list = append(list, plain)
+	}
+	return list
+}
+
+// excerpt is the line on which the range begins, cut where it is very long.
+func (e *Error) excerpt(rng hcl.Range) string {
+	file := e.files[rng.Filename]
+	if file == nil || rng.Start.Byte > len(file.Bytes) {
+		return ""
+	}
+	begin := bytes.LastIndexByte(file.Bytes[:rng.Start.Byte], '\n') + 1
+	line, _, _ := bytes.Cut(file.Bytes[begin:], []byte("\n"))
+	return cut(strings.TrimRight(string(line), "\r"), 200)
+}
+
+// cut shortens a text to at most n bytes, marking that it did.
+func cut(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n] + "…"
+}

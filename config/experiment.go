@@ -1,0 +1,101 @@
+package config
+
+import (
+	"fmt"
+
+	"github.com/rampart-bench/rampart/experiments"
+	"github.com/rampart-bench/rampart/experiments/analysis"
+	"github.com/rampart-bench/rampart/experiments/firewall"
+)
+
+// maxRuns bounds an experiment. A million runs take days; more is a slip in a range.
+const maxRuns = 1_000_000
+
+func experimentSchema() *schema {
+	return &schema{
+		name: "experiment", label: "name", occurs: perLabel,
+		doc: "A measurement at every combination of the levels of a matrix. Referred to as `experiment.name`.",
+		attributes: []attribute{
+			{name: "repetitions", kind: whole, def: "10", min: "1", max: "10000", doc: "Runs of each combination. A median has a 95 % interval from 6 on."},
+			{name: "boots", kind: whole, def: "1", min: "1", max: "10000", doc: "Fresh boots of the nodes that the repetitions are spread over; at most as many as those."},
+			{name: "seed", kind: whole, def: "1", min: "0", max: "9223372036854775807", doc: "Of the order of runs and of the rule-sets."},
+			{name: "grouped", kind: truth, def: "false", doc: "Keep the runs of a block in the order of the matrix instead of shuffling them. Only where the clock cannot drift."},
+			{name: "controls", kind: truth, def: "true", doc: "Add what shows whether the method can be believed: firewalls `none` and `empty`, and one firewall a second time under the name `NAME-aa` (an A/A pair: the same thing twice, so any difference is noise). The pair is of the first linear nftables firewall listed, else of the first that has rules. What is listed already is not added again, and two firewalls listed with the same definition are an A/A pair."},
+			{name: "compare", kind: pairs, example: `[["nftables-linear", "iptables-linear"]]`, doc: "Pairs of firewalls to compare, the first of each judged against the second. Default: every nftables firewall with every iptables one of the same lookup and position; where there is none such, every firewall with the first. Pairs that claims name are added."},
+		},
+		blocks: []*schema{icmpRTTSchema(), udpIperf3Schema(), matrixSchema()},
+	}
+}
+
+// An experiment as read: what is run, what is analysed, and whether it was free of mistakes, so that
+// claims on it can be held to it.
+type experiment struct {
+	spec     experiments.Spec
+	study    analysis.Experiment
+	measured []firewall.Spec // as listed, without added controls
+	clean    bool
+}
+
+func (r *reader) readExperiment(b *body, known firewalls) experiment {
+	before := len(r.diags)
+	e := experiment{spec: experiments.Spec{
+		Name:        b.label,
+		Measurement: readMeasurement(b.child("measurement")),
+		Repetitions: b.whole("repetitions"),
+		Boots:       b.whole("boots"),
+		Seed:        uint64(b.amount("seed")),
+		Grouped:     b.truth("grouped"),
+	}}
+	if e.spec.Boots > e.spec.Repetitions && !r.failedSince(before) {
+		b.wrong("boots", &mistake{"is more than the repetitions", fmt.Sprintf("The repetitions are spread over the boots: use 1 to %d, or raise repetitions.", e.spec.Repetitions)})
+	}
+	r.readMatrix(b.child("matrix"), known, &e)
+	e.spec.Firewalls = e.measured
+	if b.truth("controls") && !r.failedSince(before) {
+		added, wrong := controls(e.measured, known)
+		if wrong != nil {
+			r.fail(b.rng, wrong.summary, "%s", wrong.right)
+		}
+		e.spec.Firewalls = append(e.measured[:len(e.measured):len(e.measured)], added...)
+	}
+	r.checkRuns(b, e.spec)
+	e.clean = !r.failedSince(before)
+	e.study = study(e.spec)
+	e.study.Controls = twins(e.spec.Firewalls)
+	e.study.Compare = r.readCompare(b, e)
+	return e
+}
+
+// checkRuns holds the number of runs to a bound without making the plan.
+func (r *reader) checkRuns(b *body, spec experiments.Spec) {
+	cells := 0
+	for _, fw := range spec.Firewalls {
+		rules := 1
+		if fw.HasRules() {
+			rules = len(spec.Rules)
+		}
+		cells += rules * len(spec.FrameSizes)
+	}
+	if cells > maxRuns/spec.Repetitions {
+		r.fail(b.rng, fmt.Sprintf("Experiment %q has too many runs: %d combinations, %d times", b.label, cells, spec.Repetitions), "At most %d are possible; take fewer levels or repetitions.", maxRuns)
+	}
+}
+
+// study is the experiment as analysis and report see it.
+func study(spec experiments.Spec) analysis.Experiment {
+	e := analysis.Experiment{
+		Name:        spec.Name,
+		Measurement: spec.Measurement.Kind,
+		Parameters:  parameters(spec.Measurement),
+		Rules:       spec.Rules,
+		FrameSizes:  spec.FrameSizes,
+		Repetitions: spec.Repetitions,
+		Boots:       spec.Boots,
+		Seed:        spec.Seed,
+		Grouped:     spec.Grouped,
+	}
+	for _, fw := range spec.Firewalls {
+		e.Firewalls = append(e.Firewalls, analysis.Firewall{Name: fw.Name, Engine: fw.Engine, Lookup: fw.Lookup, Rules: fw.HasRules()})
+	}
+	return e
+}

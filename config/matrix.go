@@ -1,0 +1,43 @@
+package config
+
+import (
+	"fmt"
+
+	"github.com/rampart-bench/rampart/experiments/firewall"
+)
+
+func matrixSchema() *schema {
+	return &schema{
+		name: "matrix",
+		doc:  "The levels to combine. Each stands once in its list.",
+		attributes: []attribute{
+			{name: "firewall", kind: texts, def: `["iptables-linear", "iptables-indexed", "nftables-linear", "nftables-indexed"]`, doc: "Firewalls: blocks of this configuration, or predeclared ones."},
+			{name: "rules", kind: wholes, def: "[10, 100, 1000]", min: "2", max: "1000000", doc: "Entries of the rule-set. Two of them match the traffic, one for each direction, so there are at least 2."},
+			{name: "frame_size", kind: wholes, def: "[64, 512, 1518]", min: "64", max: "9234", doc: "Ethernet frames in bytes, header and FCS included (RFC 2544); at most the MTU of the links and 18."},
+		},
+	}
+}
+
+func (r *reader) readMatrix(b *body, known firewalls, e *experiment) {
+	for _, name := range b.texts("firewall") {
+		spec, ok := known.specs[name.value]
+		if !ok {
+			r.fail(name.rng, fmt.Sprintf("There is no firewall %q", cut(name.value, 40)), "%s", unknown(name.value, known.names, "There is"))
+			continue
+		}
+		e.measured = append(e.measured, spec)
+	}
+	e.spec.Rules = values(b.wholes("rules"))
+	for _, frame := range b.wholes("frame_size") {
+		if frame.value > r.frameLimit {
+			r.fail(frame.rng, fmt.Sprintf("frame_size %d is too large for the links", frame.value), "With mtu = %d a frame has at most %d bytes (header 14, FCS 4): use a smaller one, or raise mtu on both links.", r.frameLimit-frameOverhead, r.frameLimit)
+		}
+		e.spec.FrameSizes = append(e.spec.FrameSizes, frame.value)
+	}
+}
+
+// same reports whether two firewalls differ in name only: an A/A pair.
+func same(a, b firewall.Spec) bool {
+	a.Name = b.Name
+	return a == b
+}

@@ -1,0 +1,137 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+)
+
+// maxFile is the largest file that is read, in bytes. A configuration is written by people; a larger
+// file is a mistake, such as a disk image named instead.
+const maxFile = 1 << 20
+
+// A Source says where a configuration is.
+type Source struct {
+	// Path is a file, or a directory whose *.hcl files are one configuration. Empty is ".".
+	Path string
+	// Files, where not nil, are read instead of Path: texts by name, as [Config.Files] keeps them.
+	Files map[string]string
+
+	// VarFiles name files of "name = value", read in order; Vars are assignments "name=value", read
+	// after them. The last value for a name counts.
+	VarFiles []string
+	Vars     []string
+
+	// Provider, where not empty, is used instead of the one in the testbed block.
+	Provider string
+}
+
+// An input is a text to be read: its name for the user and the shorter one that it is kept under.
+type input struct {
+	shown string
+	name  string
+	text  []byte
+}
+
+// inputs reads the texts of a Source, in the order of their names.
+func (r *reader) inputs(src Source) []input {
+	if src.Files != nil {
+		var list []input
+		for _, name := range slices.Sorted(maps.Keys(src.Files)) {
+			list = append(list, input{name, name, []byte(src.Files[name])})
+		}
+		return list
+	}
+	path := src.Path
+	if path == "" {
+		path = "."
+	}
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		r.unreadable(path, err)
+		return nil
+	case info.IsDir():
+		return r.directory(path)
+	}
+	return r.file(path)
+}
+
+func (r *reader) directory(path string) []input {
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		r.unreadable(path, err)
+		return nil
+	}
+	var list []input
+	found := false
+	for _, e := range entries {
+		if isConfiguration(e) {
+			found = true
+			list = append(list, r.file(filepath.Join(path, e.Name()))...)
+		}
+	}
+	if !found {
+		where := "Directory " + path
+		if path == "." {
+			where = "This directory"
+		}
+		r.fail(hcl.Range{}, where+" has no configuration: no file in it is named *.hcl", "Write one with `rampart init`, or name another place with --config PATH.")
+	}
+	return list
+}
+
+// isConfiguration tells configurations from lock files, which are written by this program, and from
+// what editors leave behind.
+func isConfiguration(e fs.DirEntry) bool {
+	name := e.Name()
+	return !e.IsDir() && strings.HasSuffix(name, ".hcl") && !strings.HasSuffix(name, ".lock.hcl") && !strings.HasPrefix(name, ".")
+}
+
+func (r *reader) file(path string) []input {
+	text, ok := r.readFile(path)
+	if !ok {
+		return nil
+	}
+	return []input{{path, filepath.Base(path), text}}
+}
+
+// readFile reads at most [maxFile] bytes, so that neither a disk image nor /dev/zero does harm.
+func (r *reader) readFile(path string) ([]byte, bool) {
+	f, err := os.Open(path)
+	if err != nil {
+		r.unreadable(path, err)
+		return nil, false
+	}
+	defer f.Close() // only read from
+	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err != nil {
+		r.unreadable(path, err)
+		return nil, false
+	}
+	if len(text) > maxFile {
+		r.fail(hcl.Range{}, fmt.Sprintf("File %s is larger than 1 MiB", path), "A configuration is a text of a few kilobytes; is this the right file?")
+		return nil, false
+	}
+	return text, true
+}
+
+func (r *reader) unreadable(path string, err error) {
+	var cause *fs.PathError
+	if errors.As(err, &cause) {
+		err = cause.Err
+	}
+	right := "Name the configuration with --config PATH."
+	if errors.Is(err, fs.ErrNotExist) {
+		right = "Write a configuration with `rampart init`, or name another with --config PATH."
+	}
+	r.fail(hcl.Range{}, fmt.Sprintf("Cannot read %s: %v", path, err), "%s", right)
+}
