@@ -1,0 +1,250 @@
+package images
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+)
+
+// Progress is one step of a build.
+type Progress struct {
+	Step   int    // from 1
+	Steps  int    // how many there will be
+	Name   string // what is being done, such as "install packages"
+	Detail string // changes within a step: the tool's last line; may be empty
+}
+
+// buildSteps are the names of the steps of a build, in order.
+var buildSteps = [...]string{"check tools", "install packages", "clean root file system", "make initrd", "make disk", "store image"}
+
+// builder is one build: it works in a folder of its own and leaves it to the store.
+type builder struct {
+	spec     Spec
+	work     string // scratch, removed by the caller
+	out      string // becomes the image
+	progress func(Progress)
+	step     int
+	image    Image
+	root     rootArchive
+}
+
+func (b *builder) begin() {
+	b.step++
+	b.detail("")
+}
+
+func (b *builder) detail(line string) {
+	b.progress(Progress{Step: b.step, Steps: len(buildSteps), Name: buildSteps[b.step-1], Detail: line})
+}
+
+func (b *builder) workFile(name string) string { return filepath.Join(b.work, name) }
+func (b *builder) outFile(name string) string  { return filepath.Join(b.out, name) }
+
+// build makes everything that an image consists of in b.out.
+func (b *builder) build(ctx context.Context) (Image, error) {
+	asRoot := os.Geteuid() == 0
+	b.image = Image{Spec: b.spec, SpecDigest: b.spec.Digest()}
+	for _, step := range []func(context.Context) error{
+		func(ctx context.Context) (err error) {
+			b.image.Tools, err = toolVersions(ctx, tools(asRoot))
+			return err
+		},
+		b.bootstrap,
+		b.clean,
+		b.initrd,
+		func(ctx context.Context) error {
+			return makeDisk(ctx, b.work, b.workFile("root.tar"), b.outFile(diskFile), b.root, asRoot)
+		},
+		b.describe,
+	} {
+		b.begin()
+		if err := ctx.Err(); err != nil {
+			return Image{}, fmt.Errorf("build image: %w", context.Cause(ctx))
+		}
+		if err := step(ctx); err != nil {
+			return Image{}, hint(fmt.Errorf("build image: %w", err))
+		}
+	}
+	return b.image, nil
+}
+
+// bootstrap installs the packages and leaves the result in bootstrap.tar.
+func (b *builder) bootstrap(ctx context.Context) error {
+	from, err := sources(ctx, b.spec)
+	if err != nil {
+		return err
+	}
+	options, err := fetchOptions(ctx)
+	if err != nil {
+		return err
+	}
+	argv := []string{
+		"mmdebstrap", "--variant=essential", "--format=tar",
+		// Merged /usr, as every installed Debian has it; a suite that comes so needs no help.
+		"--hook-dir=/usr/share/mmdebstrap/hooks/maybe-merged-usr",
+		"--components=" + strings.Join(b.spec.Components, ","),
+		"--include=" + strings.Join(b.include(), ","),
+		`--aptopt=APT::Install-Recommends "false"`, `--aptopt=Acquire::Languages "none"`,
+	}
+	for _, o := range options {
+		argv = append(argv, "--aptopt="+o)
+	}
+	argv = append(argv, b.spec.Suite, b.workFile("bootstrap.tar"))
+	for _, s := range from {
+		b.image.Sources = append(b.image.Sources, s.String())
+		argv = append(argv, s.String())
+	}
+	return command{
+		argv: argv,
+		env: []string{
+			"SOURCE_DATE_EPOCH=" + fmt.Sprint(epoch.Unix()),
+			"TMPDIR=" + b.work,
+			"INITRD=No", // Debian's kernel packages then make no initrd
+			"DEBIAN_FRONTEND=noninteractive",
+		},
+		line: b.detail,
+	}.run(ctx)
+}
+
+// include lists what to install. netperf is asked for by a pattern, packages of that name that have a
+// version: apt does not mind when nothing matches.
+func (b *builder) include() []string {
+	list := sortedSet(append(append(nodePackages(), b.spec.Kernel), b.spec.Packages...))
+	return append(list, "~n^"+netperf+"$~V.")
+}
+
+// clean makes the root archive, in plain for the next steps and compressed for the store.
+func (b *builder) clean(context.Context) error {
+	in, err := os.Open(b.workFile("bootstrap.tar"))
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	plain, err := os.Create(b.workFile("root.tar"))
+	if err != nil {
+		return err
+	}
+	zipped, err := os.Create(b.outFile(rootFile))
+	if err != nil {
+		return errors.Join(err, plain.Close())
+	}
+	b.root, err = normalise(in, plain, zipped)
+	if err := errors.Join(err, plain.Close(), zipped.Close()); err != nil {
+		return fmt.Errorf("clean root file system: %w", err)
+	}
+	b.image.RootDigest, b.image.DiskSize = b.root.digest, diskSize(b.root.content)
+	return nil
+}
+
+// initrd takes the kernel out of what was bootstrapped, makes an initrd for it, and reads which
+// packages there are.
+func (b *builder) initrd(ctx context.Context) error {
+	const modulesGlob = "usr/lib/modules/*/modules.dep"
+	found, err := readFiles(b.workFile("bootstrap.tar"), func(name string) bool {
+		kernel, _ := path.Match("boot/vmlinuz-*", name)
+		dep, _ := path.Match(modulesGlob, name)
+		return kernel || dep || name == "usr/bin/busybox" || name == "var/lib/dpkg/status"
+	})
+	if err != nil {
+		return err
+	}
+	_, kernel, err := one(found, "boot/vmlinuz-*")
+	if err != nil {
+		return err
+	}
+	depFile, dep, err := one(found, modulesGlob)
+	if err != nil {
+		return err
+	}
+	folder := path.Dir(depFile)
+	b.image.KernelVersion = path.Base(folder)
+	b.image.Packages = installed(found["var/lib/dpkg/status"])
+	b.notes()
+
+	order := parseModulesDep(dep).order(initrdModules()...)
+	wanted := map[string]bool{}
+	for _, file := range order {
+		wanted[path.Join(folder, file)] = true
+	}
+	contents, err := readFiles(b.workFile("bootstrap.tar"), func(name string) bool { return wanted[name] })
+	if err != nil {
+		return err
+	}
+	var modules []module
+	for _, file := range order {
+		m, err := unpackModule(ctx, file, contents[path.Join(folder, file)])
+		if err != nil {
+			return err
+		}
+		modules = append(modules, m)
+	}
+	var initrd bytes.Buffer
+	if err := writeInitrd(&initrd, found["usr/bin/busybox"], modules); err != nil {
+		return err
+	}
+	return errors.Join(
+		os.WriteFile(b.outFile(kernelFile), kernel, 0o644),
+		os.WriteFile(b.outFile(initrdFile), initrd.Bytes(), 0o644),
+	)
+}
+
+// notes says what the image lacks.
+func (b *builder) notes() {
+	if _, ok := b.image.Installed(netperf); !ok {
+		b.image.Notes = append(b.image.Notes, fmt.Sprintf(
+			"netperf is not in this image: %s of %s has no such package; Debian keeps it in non-free",
+			strings.Join(b.spec.Components, ", "), b.spec.Suite))
+	}
+}
+
+// describe writes the metadata.
+func (b *builder) describe(context.Context) error {
+	content := sha256.New()
+	for _, name := range []string{kernelFile, initrdFile, diskFile, rootFile} {
+		f, err := b.finish(name)
+		if err != nil {
+			return err
+		}
+		b.image.Files = append(b.image.Files, f)
+		b.image.Size += f.Size
+		if name == rootFile {
+			f.SHA256 = b.image.RootDigest // not how it happens to be compressed
+		}
+		fmt.Fprintf(content, "%s %s\n", name, f.SHA256)
+	}
+	b.image.Digest = "sha256:" + hex.EncodeToString(content.Sum(nil))
+	text, err := json.MarshalIndent(b.image, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(b.outFile(metadataFile), append(text, '\n'), 0o644); err != nil {
+		return err
+	}
+	_, err = b.finish(metadataFile)
+	return err
+}
+
+// finish hashes a file, brings it to the disk and makes it readable to all, and writable to none:
+// QEMU runs as a user of its own.
+func (b *builder) finish(name string) (StoredFile, error) {
+	f, err := os.Open(b.outFile(name))
+	if err != nil {
+		return StoredFile{}, err
+	}
+	defer f.Close()
+	h := sha256.New()
+	size, err := io.Copy(h, f)
+	if err := errors.Join(err, f.Chmod(0o444), f.Sync()); err != nil {
+		return StoredFile{}, fmt.Errorf("store %s: %w", name, err)
+	}
+	return StoredFile{Name: name, Size: size, SHA256: hex.EncodeToString(h.Sum(nil))}, nil
+}

@@ -1,0 +1,120 @@
+package images
+
+import (
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// files holds what an image has beyond packages: its two init scripts and sshd's configuration.
+//
+//go:embed files
+var files embed.FS
+
+// recipeVersion changes when the same Spec would give another image for a reason that the digest of
+// a recipe does not see.
+const recipeVersion = 1
+
+// nodePackages are what the nodes of a testbed need, with the reason.
+func nodePackages() []string {
+	return []string{
+		"busybox-static", // the initrd; power off
+		"conntrack",      // connection tracking, by hand
+		"ethtool",        // offloads
+		"iperf3",         // udp_iperf3
+		"iproute2",       // addresses and routes
+		"ipset",          // indexed look-up of iptables
+		"iptables",       // both back ends
+		"iputils-ping",   // by hand, and the yardstick of icmp_rtt
+		"kmod",           // modules on demand
+		"mount",          // rampart-init
+		"netbase",        // names of protocols and services
+		"nftables",       // nft, by hand and for differential tests
+		"openssh-server", // how the helper reaches the node
+		"procps",         // sysctl, ps
+		"tiny-initramfs", // the smallest that satisfies the kernel's dependency; never run
+		"usr-is-merged",  // else usrmerge, which pulls all of Perl in
+	}
+}
+
+// netperf is not free by Debian's measure, so most archives lack it: it is taken where it is.
+const netperf = "netperf"
+
+// withDefaults fills what was left out and puts lists in one order.
+func (s Spec) withDefaults() Spec {
+	if s.Suite == "" {
+		s.Suite = "bookworm"
+	}
+	if s.Kernel == "" {
+		s.Kernel = "linux-image-cloud-amd64"
+	}
+	if len(s.Components) == 0 {
+		s.Components = []string{"main"}
+	}
+	s.Components = sortedSet(s.Components)
+	s.Packages = sortedSet(s.Packages)
+	return s
+}
+
+func sortedSet(list []string) []string {
+	list = slices.Clone(list)
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// The names that Debian's policy allows (§5.6.1 for packages); apt would read anything else as an
+// option, a pattern, a version or a file.
+var (
+	packageName = regexp.MustCompile(`^[a-z0-9][a-z0-9+.-]+$`)
+	suiteName   = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
+)
+
+// Validate returns every mistake in the Spec, joined.
+func (s Spec) Validate() error {
+	s = s.withDefaults()
+	var errs []error
+	bad := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("image %q: "+format, append([]any{s.Name}, args...)...))
+	}
+	if !suiteName.MatchString(s.Suite) {
+		bad("suite = %q: use the code name of a Debian release, such as bookworm", s.Suite)
+	}
+	for _, c := range s.Components {
+		if !suiteName.MatchString(c) {
+			bad("components: %q: use main, contrib, non-free or non-free-firmware", c)
+		}
+	}
+	for _, p := range append([]string{s.Kernel}, s.Packages...) {
+		if !packageName.MatchString(p) {
+			bad("%q is not the name of a Debian package", p)
+		}
+	}
+	if s.Mirror != "" {
+		if u, err := url.Parse(s.Mirror); err != nil || u.Scheme == "" || strings.ContainsAny(s.Mirror, " \t\n[]") {
+			bad("mirror = %q: use the address of a Debian archive, such as https://mirror.example/debian", s.Mirror)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Digest names what is asked for: the Spec without its name and with its defaults, and the recipe
+// of this program. It says nothing about versions of packages: [Image.Digest] does.
+func (s Spec) Digest() string {
+	s = s.withDefaults()
+	s.Name = ""
+	h := sha256.New()
+	enc := json.NewEncoder(h)
+	for _, part := range []any{recipeVersion, s, nodePackages(), addedFiles()} {
+		if err := enc.Encode(part); err != nil {
+			panic(err) // strings, numbers and lists of them
+		}
+	}
+	return "sha256:" + hex.EncodeToString(h.Sum(nil))
+}

@@ -1,0 +1,332 @@
+package images
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Store keeps images in a folder, each under its content digest. It is safe for use by several
+// processes at once.
+//
+//	images/HEX/    one image: its files and image.json
+//	specs/HEX      symbolic link from a Spec's digest to the image that was built for it
+//	locks/HEX      held while that Spec is being built
+//	tmp/HEX.…/     a build under way
+type Store struct{ dir string }
+
+// DefaultDir is /var/cache/rampart/images for root and rampart/images in the user's cache folder
+// ($XDG_CACHE_HOME, ~/.cache) for others. Root with XDG_CACHE_HOME set uses that.
+func DefaultDir() (string, error) {
+	if os.Geteuid() == 0 && os.Getenv("XDG_CACHE_HOME") == "" {
+		return "/var/cache/rampart/images", nil
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("find folder for images: %w: set XDG_CACHE_HOME", err)
+	}
+	return filepath.Join(cache, "rampart", "images"), nil
+}
+
+// Open returns the store in dir, which is made if needed; "" means [DefaultDir].
+func Open(dir string) (*Store, error) {
+	if dir == "" {
+		var err error
+		if dir, err = DefaultDir(); err != nil {
+			return nil, err
+		}
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open image store: %w", err)
+	}
+	s := &Store{dir: dir}
+	for _, sub := range []string{"images", "specs", "locks", "tmp"} {
+		if err := os.MkdirAll(s.path(sub), 0o755); err != nil {
+			return nil, fmt.Errorf("open image store: %w", err)
+		}
+	}
+	return s, nil
+}
+
+// Dir is the folder of the store.
+func (s *Store) Dir() string { return s.dir }
+
+func (s *Store) path(elem ...string) string {
+	return filepath.Join(append([]string{s.dir}, elem...)...)
+}
+
+// hexOf is a digest without the name of its algorithm.
+func hexOf(digest string) string { return strings.TrimPrefix(digest, "sha256:") }
+
+// Build returns the image for spec: the stored one if it was built before, else a new one. Of several
+// builds of the same spec at once, in this or other processes, one builds and the others wait.
+// A build that fails or is cancelled leaves nothing behind. progress may be nil; it is called from
+// one goroutine at a time.
+func (s *Store) Build(ctx context.Context, spec Spec, progress func(Progress)) (Image, error) {
+	if err := spec.Validate(); err != nil {
+		return Image{}, err
+	}
+	if image, err := s.Lookup(spec); !errors.Is(err, fs.ErrNotExist) {
+		return image, err
+	}
+	if progress == nil {
+		progress = func(Progress) {}
+	}
+	unlock, err := s.lock(ctx, hexOf(spec.Digest()), func() {
+		progress(Progress{Steps: len(buildSteps), Name: "wait for another build of the same image"})
+	})
+	if err != nil {
+		return Image{}, fmt.Errorf("build image: wait for another build: %w", err)
+	}
+	defer unlock()
+	if image, err := s.Lookup(spec); !errors.Is(err, fs.ErrNotExist) {
+		return image, err
+	}
+	return s.build(ctx, spec, progress)
+}
+
+// build builds spec; the caller holds its lock.
+func (s *Store) build(ctx context.Context, spec Spec, progress func(Progress)) (_ Image, err error) {
+	if err := s.sweep(hexOf(spec.Digest())); err != nil {
+		return Image{}, err
+	}
+	tmp, err := os.MkdirTemp(s.path("tmp"), hexOf(spec.Digest())+".")
+	if err != nil {
+		return Image{}, hint(fmt.Errorf("build image: %w", err))
+	}
+	defer func() { err = errors.Join(err, removeTree(tmp)) }()
+	b := &builder{spec: spec.withDefaults(), work: tmp, out: filepath.Join(tmp, "out"), progress: progress}
+	for _, dir := range []string{tmp, b.out} {
+		if err := errors.Join(os.MkdirAll(dir, 0o755), os.Chmod(dir, 0o755)); err != nil {
+			return Image{}, hint(fmt.Errorf("build image: %w", err))
+		}
+	}
+	image, err := b.build(ctx)
+	if err != nil {
+		return Image{}, err
+	}
+	if err := s.adopt(b.out, image); err != nil {
+		return Image{}, hint(fmt.Errorf("store image: %w", err))
+	}
+	return s.Lookup(spec)
+}
+
+// adopt moves a finished image into its place and points its Spec's digest to it.
+func (s *Store) adopt(dir string, image Image) error {
+	final := s.path("images", hexOf(image.Digest))
+	err := os.Rename(dir, final)
+	if err != nil && !errors.Is(err, unix.EEXIST) && !errors.Is(err, unix.ENOTEMPTY) {
+		return err
+	} // else another Spec gave the same content, which is as good
+	link := s.path("specs", hexOf(image.SpecDigest))
+	fresh := link + ".new" // ours alone: the caller holds the lock
+	if err := os.Remove(fresh); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := os.Symlink(filepath.Join("..", "images", hexOf(image.Digest)), fresh); err != nil {
+		return err
+	}
+	return os.Rename(fresh, link)
+}
+
+// sweep removes what a killed build of the Spec with that digest left; the caller holds its lock.
+func (s *Store) sweep(spec string) error {
+	left, err := filepath.Glob(s.path("tmp", spec+".*"))
+	if err != nil {
+		return err
+	}
+	for _, dir := range left {
+		if err := removeTree(dir); err != nil {
+			return fmt.Errorf("clean up after a build that was killed: %w", err)
+		}
+	}
+	return nil
+}
+
+// removeTree removes a build's folder. It never crosses into another file system: mmdebstrap mounts
+// the host's /dev, /proc and /sys below it, and a removal must not reach those.
+func removeTree(dir string) error {
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return fmt.Errorf("remove %s: %w", dir, err)
+	}
+	for line := range strings.Lines(string(mounts)) {
+		if fields := strings.Fields(line); len(fields) > 4 && strings.HasPrefix(fields[4], dir+"/") {
+			return fmt.Errorf("remove %s: %s is still mounted: unmount it and remove the folder", dir, fields[4])
+		}
+	}
+	return os.RemoveAll(dir)
+}
+
+// lock takes the lock called name, and calls waiting once if another has it. Locks belong to open
+// files (flock(2)), so that they exclude goroutines as well as processes and end with their owner.
+func (s *Store) lock(ctx context.Context, name string, waiting func()) (unlock func(), err error) {
+	f, err := os.OpenFile(s.path("locks", name), os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	for first := true; ; first = false {
+		switch err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err {
+		case nil:
+			return func() { _ = f.Close() }, nil
+		case unix.EWOULDBLOCK, unix.EINTR:
+		default:
+			return nil, errors.Join(&fs.PathError{Op: "lock", Path: f.Name(), Err: err}, f.Close())
+		}
+		if first {
+			waiting()
+		}
+		select {
+		case <-ctx.Done():
+			return nil, errors.Join(context.Cause(ctx), f.Close())
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// Lookup returns the image that was built for spec, or an error that wraps fs.ErrNotExist.
+func (s *Store) Lookup(spec Spec) (Image, error) {
+	image, err := s.load(s.path("specs", hexOf(spec.Digest())))
+	if errors.Is(err, fs.ErrNotExist) {
+		return Image{}, fmt.Errorf("find image %q: it was not built yet: %w", spec.Name, fs.ErrNotExist)
+	}
+	if err != nil {
+		return Image{}, err
+	}
+	image.Spec.Name = spec.Name
+	return image, nil
+}
+
+// load reads the image in dir, which may be a link to it.
+func (s *Store) load(dir string) (Image, error) {
+	dir, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return Image{}, err
+	}
+	text, err := os.ReadFile(filepath.Join(dir, metadataFile))
+	if err != nil {
+		return Image{}, fmt.Errorf("read image: %w", err)
+	}
+	image := Image{dir: dir}
+	if err := json.Unmarshal(text, &image); err != nil {
+		return Image{}, fmt.Errorf("read image: %s: %w: remove %s and build it again", metadataFile, err, dir)
+	}
+	for _, f := range image.Files {
+		info, err := os.Stat(filepath.Join(dir, f.Name))
+		if err != nil || info.Size() != f.Size {
+			return Image{}, fmt.Errorf("read image: %s in %s is damaged or missing: remove the folder and build it again", f.Name, dir)
+		}
+	}
+	return image, nil
+}
+
+// Get returns the image with that digest, or with the only digest that begins so ("sha256:" may be
+// left out); the error wraps fs.ErrNotExist when there is none.
+func (s *Store) Get(digest string) (Image, error) {
+	name, err := s.resolve(digest)
+	if err != nil {
+		return Image{}, fmt.Errorf("find image: %w", err)
+	}
+	return s.load(s.path("images", name))
+}
+
+// resolve returns the full name of the folder that a digest or its beginning means.
+func (s *Store) resolve(digest string) (string, error) {
+	all, err := s.names()
+	if err != nil {
+		return "", err
+	}
+	var found []string
+	for _, name := range all {
+		if hexOf(digest) != "" && strings.HasPrefix(name, hexOf(digest)) {
+			found = append(found, name)
+		}
+	}
+	switch len(found) {
+	case 1:
+		return found[0], nil
+	case 0:
+		return "", fmt.Errorf("no image has the digest %q: `rampart image ls` lists them: %w", digest, fs.ErrNotExist)
+	}
+	return "", fmt.Errorf("the digests of %d images begin with %q: write more of it", len(found), digest)
+}
+
+func (s *Store) names() ([]string, error) {
+	entries, err := os.ReadDir(s.path("images"))
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names, nil
+}
+
+// List returns every image, ordered by suite, kernel version and digest. Images that cannot be read
+// are in the error; the others are returned all the same.
+func (s *Store) List() ([]Image, error) {
+	names, err := s.names()
+	if err != nil {
+		return nil, fmt.Errorf("list images: %w", err)
+	}
+	var all []Image
+	var errs []error
+	for _, name := range names {
+		image, err := s.load(s.path("images", name))
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // removed meanwhile
+		case err != nil:
+			errs = append(errs, err)
+		default:
+			all = append(all, image)
+		}
+	}
+	slices.SortFunc(all, func(a, b Image) int {
+		return cmp.Or(cmp.Compare(a.Spec.Suite, b.Spec.Suite), cmp.Compare(a.KernelVersion, b.KernelVersion), cmp.Compare(a.Digest, b.Digest))
+	})
+	return all, errors.Join(errs...)
+}
+
+// Remove deletes the image that [Store.Get] finds for digest, even a damaged one.
+func (s *Store) Remove(digest string) error {
+	name, err := s.resolve(digest)
+	if err != nil {
+		return fmt.Errorf("remove image: %w", err)
+	}
+	links, err := os.ReadDir(s.path("specs"))
+	if err != nil {
+		return fmt.Errorf("remove image: %w", err)
+	}
+	for _, l := range links {
+		link := s.path("specs", l.Name())
+		if target, err := os.Readlink(link); err == nil && filepath.Base(target) == name {
+			if err := os.Remove(link); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return fmt.Errorf("remove image: %w", err)
+			}
+		}
+	}
+	// Renamed first, so that nobody finds half an image.
+	tmp, err := os.MkdirTemp(s.path("tmp"), "removed.")
+	if err != nil {
+		return fmt.Errorf("remove image: %w", err)
+	}
+	if err := os.Rename(s.path("images", name), filepath.Join(tmp, name)); err != nil {
+		return errors.Join(fmt.Errorf("remove image: %w", err), os.Remove(tmp))
+	}
+	if err := os.RemoveAll(tmp); err != nil {
+		return fmt.Errorf("remove image: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,187 @@
+package images
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// tool is a program that a build runs.
+type tool struct {
+	name    string
+	pkg     string   // Debian package that has it
+	version []string // arguments that make it print its version, first line
+}
+
+// tools are the programs that a build may run. fakeroot is not needed by root.
+func tools(root bool) []tool {
+	all := []tool{
+		{"apt-get", "apt", []string{"--version"}},
+		{"mmdebstrap", "mmdebstrap", []string{"--version"}},
+		{"tar", "tar", []string{"--version"}},
+		{"mke2fs", "e2fsprogs", []string{"-V"}},
+		{"debugfs", "e2fsprogs", []string{"-V"}},
+		{"qemu-img", "qemu-utils", []string{"--version"}},
+	}
+	if !root {
+		all = append(all, tool{"fakeroot", "fakeroot", []string{"--version"}})
+	}
+	return all
+}
+
+// toolVersions finds every tool and asks it for its version. All that are missing are named at once.
+func toolVersions(ctx context.Context, all []tool) (map[string]string, error) {
+	versions := map[string]string{}
+	var missing []string
+	for _, t := range all {
+		path, err := lookPath(t.name)
+		if err != nil {
+			missing = append(missing, t.pkg)
+			continue
+		}
+		out, err := exec.CommandContext(ctx, path, t.version...).CombinedOutput()
+		if err != nil {
+			return nil, fmt.Errorf("ask %s for its version: %w", t.name, err)
+		}
+		line, _, _ := strings.Cut(string(out), "\n")
+		versions[t.name] = strings.TrimSpace(line)
+	}
+	if len(missing) > 0 {
+		return nil, fmt.Errorf("build image: programs are missing: run `apt-get install %s`", strings.Join(sortedSet(missing), " "))
+	}
+	return versions, nil
+}
+
+// lookPath also looks where programs of the administrator are, which are not on every user's PATH.
+func lookPath(name string) (string, error) {
+	path, err := exec.LookPath(name)
+	for _, dir := range []string{"/usr/sbin/", "/sbin/"} {
+		if err != nil {
+			path, err = exec.LookPath(dir + name)
+		}
+	}
+	return path, err
+}
+
+// command is one run of a tool.
+type command struct {
+	argv  []string
+	env   []string // beyond this process's
+	stdin string
+	line  func(string) // gets each line of output as it comes; may be nil
+}
+
+// logTail is how much of a tool's output an error shows, in bytes.
+const logTail = 2000
+
+// run runs the command in a process group of its own. When ctx ends, the group is asked to stop
+// (mmdebstrap then removes its mounts) and killed if it has not after ten seconds.
+func (c command) run(ctx context.Context) error {
+	path, err := lookPath(c.argv[0])
+	if err != nil {
+		return fmt.Errorf("run %s: %w", c.argv[0], err)
+	}
+	cmd := exec.CommandContext(ctx, path, c.argv[1:]...)
+	cmd.Env = append(append(os.Environ(), "LC_ALL=C", "TZ=UTC"), c.env...)
+	cmd.Stdin = strings.NewReader(c.stdin)
+	log := &lineWriter{line: c.line}
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
+	cmd.WaitDelay = 10 * time.Second
+	err = cmd.Run()
+	if ctx.Err() != nil {
+		// What ignored the request, and whatever it had started.
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+		return fmt.Errorf("run %s: %w", c.argv[0], context.Cause(ctx))
+	}
+	if err != nil {
+		return &toolError{name: c.argv[0], err: err, log: log.tail()}
+	}
+	return nil
+}
+
+// toolError is a tool that ended badly, with the end of what it printed.
+type toolError struct {
+	name string
+	err  error
+	log  string
+}
+
+func (e *toolError) Error() string {
+	return fmt.Sprintf("run %s: %v; it printed last:\n%s", e.name, e.err, indent(e.log))
+}
+func (e *toolError) Unwrap() error { return e.err }
+
+func indent(s string) string {
+	return "    " + strings.ReplaceAll(strings.TrimSpace(s), "\n", "\n    ")
+}
+
+// hint adds what to do next to an error of a build, where the cause is one that users meet.
+func hint(err error) error {
+	var failed *toolError
+	text := err.Error()
+	if errors.As(err, &failed) {
+		text = failed.log
+	}
+	for _, known := range []struct{ text, hint string }{
+		{"No space left on device", "free some space (a build needs about 1.5 GB for a while) or choose another folder for the store"},
+		{"no space left on device", "free some space (a build needs about 1.5 GB for a while) or choose another folder for the store"},
+		{"Unable to locate package", "check the names in kernel and packages, and whether components has their section"},
+		{"no longer has a Release file", "check suite and mirror: this archive does not have the suite"},
+		{"does not have a Release file", "check suite and mirror: this archive does not have the suite"},
+		{"NO_PUBKEY", "install the archive's keys: `apt-get install debian-archive-keyring`"},
+		{"Could not resolve", "check the network, or name a mirror that can be reached in the image block"},
+		{"Could not connect", "check the network and apt's proxy, or name a mirror that can be reached in the image block"},
+		{"newuidmap", "without root a range of user ids is needed: `apt-get install uidmap` and a line in /etc/subuid and /etc/subgid; or build as root"},
+		{"/etc/subuid", "without root a range of user ids is needed: `apt-get install uidmap` and a line in /etc/subuid and /etc/subgid; or build as root"},
+	} {
+		if strings.Contains(text, known.text) {
+			return fmt.Errorf("%w\nhint: %s", err, known.hint)
+		}
+	}
+	return err
+}
+
+// lineWriter keeps the end of what is written and hands out each full line.
+type lineWriter struct {
+	kept    []byte
+	partial []byte
+	line    func(string)
+}
+
+func (w *lineWriter) Write(p []byte) (int, error) {
+	w.kept = append(w.kept, p...)
+	if extra := len(w.kept) - logTail; extra > 0 {
+		w.kept = append(w.kept[:0], w.kept[extra:]...)
+	}
+	if w.line == nil {
+		return len(p), nil
+	}
+	w.partial = append(w.partial, p...)
+	for {
+		line, rest, ok := bytes.Cut(w.partial, []byte("\n"))
+		if !ok {
+			break
+		}
+		w.line(string(bytes.TrimSpace(line)))
+		w.partial = rest
+	}
+	return len(p), nil
+}
+
+// tail is the end of the output, from the start of a line where there is one.
+func (w *lineWriter) tail() string {
+	if len(w.kept) == logTail {
+		if _, rest, ok := bytes.Cut(w.kept, []byte("\n")); ok {
+			return string(rest)
+		}
+	}
+	return string(w.kept)
+}
