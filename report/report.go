@@ -1,6 +1,25 @@
 // Package report renders findings: Markdown, one self-contained HTML page, figures and tables. It
 // decides nothing and computes nothing that a reader could dispute; all of that is in analysis.
+//
+// What is said is built once, as a [document.Document]; how it looks is the business of the packages
+// below this one: figure draws, render writes HTML, Markdown, LaTeX and CSV.
 package report
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/google/renameio/v2"
+
+	"github.com/rampart-bench/rampart/experiments/analysis"
+	"github.com/rampart-bench/rampart/experiments/record"
+	"github.com/rampart-bench/rampart/report/document"
+	"github.com/rampart-bench/rampart/report/figure"
+	"github.com/rampart-bench/rampart/report/render"
+)
 
 // Formats that can be asked for.
 const (
@@ -12,4 +31,103 @@ const (
 type Spec struct {
 	Title   string   `json:"title"`
 	Formats []string `json:"formats"` // default: both
+}
+
+// Input is all that a report is made of.
+type Input struct {
+	Manifest record.Manifest
+	Findings analysis.Findings
+	// RecordsDigest is that of records.jsonl, such as sha256:…
+	RecordsDigest string
+}
+
+// Render writes the report into a results folder and returns the paths of what it wrote, the page
+// and the Markdown file first: index.html, report.md, findings.json, figures/ (SVG and PDF) and
+// tables/ (CSV and LaTeX). Every file appears whole or not at all, and the same input gives the same
+// bytes.
+func Render(dir string, in Input, spec Spec) ([]string, error) {
+	files, err := files(in, spec)
+	if err != nil {
+		return nil, err
+	}
+	for _, sub := range []string{"figures", "tables"} {
+		if err := os.MkdirAll(filepath.Join(dir, sub), 0o755); err != nil {
+			return nil, fmt.Errorf("create folder for the report: %w", err)
+		}
+	}
+	paths := make([]string, len(files))
+	for i, f := range files {
+		paths[i] = filepath.Join(dir, f.path)
+		if err := renameio.WriteFile(paths[i], f.data, 0o644); err != nil {
+			return nil, fmt.Errorf("write %s: %w (is there space, and may you write to %s?)", f.path, err, dir)
+		}
+	}
+	return paths, nil
+}
+
+// A file is a part of the report, by its path in the results folder.
+type file struct {
+	path string
+	data []byte
+}
+
+// files makes the whole report in memory.
+func files(in Input, spec Spec) ([]file, error) {
+	formats := spec.Formats
+	if len(formats) == 0 {
+		formats = []string{HTML, Markdown}
+	}
+	doc := build(in, spec)
+	var out []file
+	for _, name := range []string{HTML, Markdown} {
+		if !slices.Contains(formats, name) {
+			continue
+		}
+		f, err := page(doc, name)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, f)
+	}
+	for _, name := range formats {
+		if name != HTML && name != Markdown {
+			return nil, fmt.Errorf("render report: no format %q: use %q or %q", name, HTML, Markdown)
+		}
+	}
+	findings, err := json.MarshalIndent(in.Findings, "", "  ")
+	if err != nil {
+		return nil, fmt.Errorf("encode findings: %w", err)
+	}
+	out = append(out, file{"findings.json", append(findings, '\n')})
+	return beside(out, doc)
+}
+
+// page renders the document in one format.
+func page(doc *document.Document, format string) (file, error) {
+	if format == Markdown {
+		return file{"report.md", render.Markdown(doc)}, nil
+	}
+	html, err := render.HTML(doc)
+	return file{"index.html", html}, err
+}
+
+// beside appends the files of figures and tables.
+func beside(out []file, doc *document.Document) ([]file, error) {
+	for _, s := range doc.Sections {
+		for _, b := range s.Blocks {
+			switch b := b.(type) {
+			case *document.Figure:
+				pdf, err := figure.PDF(b)
+				if err != nil {
+					return nil, err
+				}
+				stem := filepath.Join("figures", b.ID)
+				out = append(out, file{stem + ".svg", figure.SVG(b)}, file{stem + ".pdf", pdf})
+			case *document.Table:
+				stem := filepath.Join("tables", b.ID)
+				out = append(out, file{stem + ".csv", render.CSV(b, doc.Notes)}, file{stem + ".tex", render.LaTeX(b)})
+			}
+		}
+	}
+	return out, nil
 }

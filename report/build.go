@@ -1,0 +1,213 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+
+	"github.com/rampart-bench/rampart/experiments/analysis"
+	"github.com/rampart-bench/rampart/report/document"
+)
+
+// longTable is the number of rows beyond which a table is folded away.
+const longTable = 16
+
+// build says everything once. The order is that of a reader with one minute, who stops anywhere.
+func build(in Input, spec Spec) *document.Document {
+	b := &builder{in: in, f: in.Findings, ids: map[string]bool{}}
+	doc := &document.Document{
+		Title:  cmp.Or(spec.Title, b.f.Study.Title, "Firewall measurement"),
+		Lede:   b.lede(),
+		Claims: claims(b.f),
+	}
+	tables := b.tables()
+	doc.Sections = []document.Section{
+		{ID: "results", Title: "Results", Blocks: b.questions()},
+		{ID: "tables", Title: "Tables", Blocks: tables},
+		{ID: "runs", Title: "Runs that do not count, and checks", Blocks: b.runs()},
+		{ID: "method", Title: "Method", Blocks: b.method()},
+		{ID: "environment", Title: "Environment", Blocks: b.environment()},
+		{ID: "threats", Title: "Threats to validity", Blocks: b.threats()},
+		{ID: "reproduce", Title: "How to reproduce", Blocks: b.reproduce()},
+		{ID: "cite", Title: "How to cite", Blocks: b.cite(doc.Title)},
+	}
+	for _, w := range b.f.Warnings {
+		doc.Notes = append(doc.Notes, document.Note{Text: w.Text, Next: w.Next})
+	}
+	return doc
+}
+
+// builder carries what every part needs.
+type builder struct {
+	in  Input
+	f   analysis.Findings
+	ids map[string]bool // taken
+
+	// dataIDs remembers which table holds the numbers of a figure.
+	dataIDs map[string]string
+}
+
+// id makes a file name that is not taken.
+func (b *builder) id(words ...string) string {
+	base := cmp.Or(slug(words...), "item")
+	id := base
+	for n := 2; b.ids[id]; n++ {
+		id = base + "-" + strconv.Itoa(n)
+	}
+	b.ids[id] = true
+	return id
+}
+
+func (b *builder) clock() string { return "Clock: " + clockWords(b.f.Clock) + "." }
+
+// A series is one metric of one experiment.
+type series struct{ experiment, metric string }
+
+// seriesOf lists the metrics in the order of the findings.
+func (b *builder) seriesOf() []series {
+	var out []series
+	for _, c := range b.f.Cells {
+		if s := (series{c.Experiment, c.Metric}); !slices.Contains(out, s) {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// primary is the metric of an experiment that the figures show: the one its claims are about, else
+// the first that was compared, else the first there is.
+func (b *builder) primary(experiment string) string {
+	for _, c := range b.f.Claims {
+		if c.Claim.Experiment == experiment && c.Metric != "" {
+			return c.Metric
+		}
+	}
+	for _, c := range b.f.Comparisons {
+		if c.Experiment == experiment {
+			return c.Metric
+		}
+	}
+	for _, c := range b.f.Cells {
+		if c.Experiment == experiment {
+			return c.Metric
+		}
+	}
+	return ""
+}
+
+// cells of a series, in the order of the findings.
+func (b *builder) cells(s series) []analysis.Cell {
+	var out []analysis.Cell
+	for _, c := range b.f.Cells {
+		if c.Experiment == s.experiment && c.Metric == s.metric {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// unit is how the values of a series are printed: by the size of their middle.
+func (b *builder) unit(s series) document.Unit {
+	var values []float64
+	name := ""
+	for _, c := range b.cells(s) {
+		values, name = append(values, math.Abs(c.Median.Value)), c.Unit
+	}
+	if len(values) == 0 {
+		return document.Unit{}
+	}
+	slices.Sort(values)
+	return document.ScaleUnit(name, values[len(values)/2])
+}
+
+func (b *builder) floor(s series) (analysis.NoiseFloor, bool) {
+	for _, n := range b.f.NoiseFloors {
+		if n.Experiment == s.experiment && n.Metric == s.metric {
+			return n, true
+		}
+	}
+	return analysis.NoiseFloor{}, false
+}
+
+// floorWords says what the noise floor of a series is.
+func (b *builder) floorWords(s series) string {
+	n, ok := b.floor(s)
+	if !ok || n.Cells == 0 {
+		return "No A/A pair was measured, so there is no noise floor."
+	}
+	return fmt.Sprintf("A/A noise floor: a ratio of %s (%s).", ratioWords(n.Ratio), plural(n.Cells, "cell"))
+}
+
+func ratioWords(r float64) string { return strconv.FormatFloat(r, 'f', 4, 64) }
+
+// pairs lists what was compared in a series, A/A pairs apart.
+func (b *builder) pairs(s series, control bool) [][2]string {
+	var out [][2]string
+	for _, c := range b.f.Comparisons {
+		p := [2]string{c.A, c.B}
+		if c.Experiment == s.experiment && c.Metric == s.metric && c.Control == control && !slices.Contains(out, p) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+func (b *builder) comparisons(s series, pair [2]string, control bool) []analysis.Comparison {
+	var out []analysis.Comparison
+	for _, c := range b.f.Comparisons {
+		if c.Experiment == s.experiment && c.Metric == s.metric && c.Control == control && c.A == pair[0] && c.B == pair[1] {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// lede is the study in two sentences.
+func (b *builder) lede() []string {
+	planned, ok, treatments := 0, 0, 0
+	for _, r := range b.f.Runs {
+		planned, ok = planned+r.Planned, ok+r.OK
+	}
+	for _, e := range b.f.Study.Experiments {
+		treatments += treatmentsOf(e)
+	}
+	counted := fmt.Sprintf("All %s are in the statistics.", plural(planned, "planned run"))
+	if ok < planned {
+		counted = fmt.Sprintf("%s of %s are in the statistics; the others are counted and named below.",
+			document.Print(document.Count(ok), document.Unit{}), plural(planned, "planned run"))
+	}
+	return []string{
+		fmt.Sprintf("%s, %s. %s", plural(len(b.f.Study.Experiments), "experiment"), plural(treatments, "treatment"), counted),
+		b.clock(),
+	}
+}
+
+func treatmentsOf(e analysis.Experiment) int {
+	n := 0
+	for _, fw := range e.Firewalls {
+		if fw.Rules {
+			n += len(e.Rules) * len(e.FrameSizes)
+		} else {
+			n += len(e.FrameSizes)
+		}
+	}
+	return n
+}
+
+// claims are the verdicts, in the order of the study.
+func claims(f analysis.Findings) []document.Claim {
+	var out []document.Claim
+	for _, c := range f.Claims {
+		out = append(out, document.Claim{
+			Name:      c.Claim.Name,
+			Statement: c.Claim.Statement,
+			Region:    region(c.Claim.Where),
+			Verdict:   verdict(c.Verdict, false),
+			Sentence:  c.Sentence,
+			Notes:     notes(c.Warnings),
+		})
+	}
+	return out
+}

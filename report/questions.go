@@ -1,0 +1,363 @@
+package report
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+
+	"github.com/rampart-bench/rampart/experiments/analysis"
+	"github.com/rampart-bench/rampart/experiments/record"
+	"github.com/rampart-bench/rampart/report/document"
+	"github.com/rampart-bench/rampart/report/figure"
+)
+
+// questions are one figure each, after a table that counts the verdicts.
+func (b *builder) questions() []document.Block {
+	var out []document.Block
+	if t := b.shortTable(); t != nil {
+		out = append(out, t)
+	}
+	if f := b.claimsFigure(); f != nil {
+		out = append(out, f)
+	}
+	for _, e := range b.f.Study.Experiments {
+		s := series{e.Name, b.primary(e.Name)}
+		if s.metric == "" {
+			continue
+		}
+		out = append(out, document.Heading(e.Name), b.linesFigure(e, s))
+		for _, p := range b.pairs(s, false) {
+			out = append(out, b.heatFigure(e, s, p))
+		}
+		if f := b.controlFigure(s); f != nil {
+			out = append(out, f)
+		}
+		if f := b.costFigure(e, s); f != nil {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// better says which way is better.
+func (b *builder) better(s series) string {
+	if lowerIsBetter(b.unit(s).Name) {
+		return "lower is better"
+	}
+	return "higher is better"
+}
+
+// offered reminds of RFC 2285 where a rate was measured.
+func offered(e analysis.Experiment) string {
+	if isRate(e.Measurement) {
+		return " Forwarding rate at offered load (RFC 2285), not the throughput of RFC 2544."
+	}
+	return ""
+}
+
+func frameTitle(size int) string { return fmt.Sprintf("%d-byte frames", size) }
+
+// twins are the second names of A/A pairs, which figures leave out: they would lie on the first.
+func twins(e analysis.Experiment) []string {
+	var out []string
+	for _, p := range e.Controls {
+		out = append(out, p[1])
+	}
+	return out
+}
+
+// shown lists the firewalls with rules that figures show, and those without.
+func shown(e analysis.Experiment) (ruled, flat []string) {
+	skip := twins(e)
+	for _, fw := range e.Firewalls {
+		switch {
+		case slices.Contains(skip, fw.Name):
+		case fw.Rules:
+			ruled = append(ruled, fw.Name)
+		default:
+			flat = append(flat, fw.Name)
+		}
+	}
+	return ruled, flat
+}
+
+func (b *builder) linesFigure(e analysis.Experiment, s series) *document.Figure {
+	unit := b.unit(s)
+	ruled, flat := shown(e)
+	f := &document.Figure{
+		ID:    b.id("rules", s.experiment, s.metric),
+		Title: fmt.Sprintf("How does the %s change with the number of rules?", axisWords(s.metric)),
+		Data:  b.data(mediansKey(s)),
+		Caption: fmt.Sprintf("%s in %s (%s) against the number of rules, one panel a frame size, both axes logarithmic. Points are medians over runs, bands their %s intervals.%s %s",
+			capital(metricWords(s.metric)), unit.Printed, b.better(s), b.level(), offered(e), b.clock()),
+		Alt: fmt.Sprintf("Line charts of %s against the number of rules for %s, one for each of %s.",
+			metricWords(s.metric), enumerate(append(slices.Clone(ruled), flat...)), plural(len(e.FrameSizes), "frame size")),
+	}
+	if t := twins(e); len(t) > 0 {
+		f.Caption += " Left out, as it is another under a second name: " + enumerate(t) + "."
+	}
+	for i, name := range ruled {
+		f.Legend = append(f.Legend, document.Key{Name: name, Style: document.Style{Kind: document.Series, Index: i}})
+	}
+	for i, name := range flat {
+		f.Legend = append(f.Legend, document.Key{Name: name + " (no rules)", Style: document.Style{Kind: document.Reference, Index: i}})
+	}
+	at := map[record.Treatment]document.Estimate{}
+	var lo, hi float64 = math.Inf(1), 0
+	for _, c := range b.cells(s) {
+		est := estimate(c.Median).In(unit)
+		at[record.Treatment{Firewall: c.Firewall, Rules: c.Rules, FrameSize: c.FrameSize}] = est
+		if low := bottom(est); low > 0 {
+			lo, hi = min(lo, low), max(hi, top(est))
+		}
+	}
+	for _, size := range e.FrameSizes {
+		f.Panels = append(f.Panels, linesPanel(e, s, size, ruled, flat, at, document.Axis{
+			Label: axisWords(s.metric) + ", " + unit.Printed, Lo: lo, Hi: hi,
+		}))
+	}
+	return f
+}
+
+func bottom(e document.Estimate) float64 {
+	if e.Level > 0 {
+		return e.Lo
+	}
+	return e.Value
+}
+
+func top(e document.Estimate) float64 {
+	if e.Level > 0 {
+		return e.Hi
+	}
+	return e.Value
+}
+
+func linesPanel(e analysis.Experiment, s series, size int, ruled, flat []string, at map[record.Treatment]document.Estimate, y document.Axis) document.Panel {
+	d := document.Lines{X: document.Axis{Label: "rules"}, Y: y}
+	for _, r := range e.Rules {
+		d.X.Levels = append(d.X.Levels, float64(r))
+	}
+	alt := ""
+	for i, name := range ruled {
+		line := document.Line{Name: name, Style: document.Style{Kind: document.Series, Index: i}}
+		for _, r := range e.Rules {
+			if est, ok := at[record.Treatment{Firewall: name, Rules: r, FrameSize: size}]; ok {
+				line.Points = append(line.Points, document.Point{X: float64(r), Y: est})
+			}
+		}
+		if n := len(line.Points); n > 0 {
+			first, last := line.Points[0], line.Points[n-1]
+			alt += fmt.Sprintf("%s: %s at %g rules, %s at %g. ", name, first.Y.Short(), first.X, last.Y.Short(), last.X)
+			d.Series = append(d.Series, line)
+		}
+	}
+	for i, name := range flat {
+		if est, ok := at[record.Treatment{Firewall: name, FrameSize: size}]; ok {
+			d.Levels = append(d.Levels, document.Level{Name: name, Style: document.Style{Kind: document.Reference, Index: i}, Y: est})
+			alt += fmt.Sprintf("%s: %s. ", name, est.Short())
+		}
+	}
+	return document.Panel{Title: frameTitle(size), Plot: d, Alt: y.Label + ". " + alt}
+}
+
+// marksLegend explains the marks of verdicts, those that occur only.
+func marksLegend(seen map[document.Verdict]bool, a string) []document.Key {
+	words := map[document.Verdict]string{
+		document.Slower: a + " slower", document.Faster: a + " faster",
+		document.Equivalent: "equivalent", document.EquivalentMinor: "equivalent, difference significant but minor",
+		document.Inconclusive: "inconclusive", document.Agrees: "claim agrees", document.Disagrees: "claim disagrees",
+	}
+	var out []document.Key
+	for v := document.Equivalent; v <= document.Disagrees; v++ {
+		if seen[v] {
+			out = append(out, document.Key{Name: words[v], Style: document.Style{Kind: document.Mark, Index: int(v)}})
+		}
+	}
+	return out
+}
+
+func (b *builder) heatFigure(e analysis.Experiment, s series, p [2]string) *document.Figure {
+	worse := 1.0
+	if !lowerIsBetter(b.unit(s).Name) {
+		worse = -1
+	}
+	d := document.HeatMap{X: "frame size, bytes", Y: "rules"}
+	for _, size := range e.FrameSizes {
+		d.Columns = append(d.Columns, strconv.Itoa(size))
+	}
+	for _, r := range e.Rules {
+		d.Rows = append(d.Rows, strconv.Itoa(r))
+	}
+	d.Cells = make([]document.HeatCell, len(d.Rows)*len(d.Columns))
+	seen, count := map[document.Verdict]bool{}, map[document.Verdict]int{}
+	for _, c := range b.comparisons(s, p, false) {
+		row, col := slices.Index(e.Rules, c.Rules), slices.Index(e.FrameSizes, c.FrameSize)
+		if row < 0 || col < 0 || c.Ratio.Value <= 0 {
+			continue
+		}
+		v := verdict(c.Verdict, c.Minor)
+		shade := worse * math.Log(c.Ratio.Value)
+		d.Cells[row*len(d.Columns)+col] = document.HeatCell{Text: document.ShortPercent(estimate(c.Ratio)), Shade: shade, Verdict: v}
+		d.Limit = max(d.Limit, math.Abs(shade))
+		seen[v] = true
+		count[v]++
+	}
+	// So that noise does not look like a finding, the deepest colour is never below 10 %.
+	d.Limit = max(d.Limit, math.Log(1.1))
+	alt := fmt.Sprintf("%s against %s: ", p[0], p[1])
+	for v := document.Equivalent; v <= document.Inconclusive; v++ {
+		if count[v] > 0 {
+			alt += fmt.Sprintf("%s in %s; ", v, plural(count[v], "cell"))
+		}
+	}
+	return &document.Figure{
+		ID:    b.id("heat", s.experiment, s.metric, p[0], p[1]),
+		Title: fmt.Sprintf("Where is %s slower than %s, and by how much?", p[0], p[1]),
+		Data:  b.data(ratiosKey(s, p)),
+		Caption: fmt.Sprintf("Difference of %s to %s in %s, in percent (%s). Orange: %s is worse; blue: it is better; the mark is the verdict after Holm's correction over the family. %s%s %s",
+			p[0], p[1], metricWords(s.metric), b.better(s), p[0], b.floorWords(s), offered(e), b.clock()),
+		Alt:    alt + "the numbers are in the table.",
+		Legend: marksLegend(seen, p[0]),
+		Panels: []document.Panel{{Title: p[0] + " against " + p[1] + ", %", Alt: alt, Plot: d}},
+	}
+}
+
+func (b *builder) controlFigure(s series) *document.Figure {
+	pairs := b.pairs(s, true)
+	if len(pairs) == 0 {
+		return nil
+	}
+	floor, _ := b.floor(s)
+	f := &document.Figure{
+		ID:    b.id("control", s.experiment, s.metric),
+		Title: "What does the method call a difference where there is none?",
+		Data:  b.data(ratiosKey(s, pairs[0])),
+		Caption: fmt.Sprintf("The A/A pair: one firewall under two names, every cell compared as all others are; ratio of %s with its %s interval, sorted. Dashed: the noise floor, the 95th percentile of the differences in size. %s %s",
+			metricWords(s.metric), b.level(), b.floorWords(s), b.clock()),
+		Alt: fmt.Sprintf("Ratios of the A/A cells around 1. %s", b.floorWords(s)),
+	}
+	seen := map[document.Verdict]bool{}
+	for _, p := range pairs {
+		d := document.Dots{X: document.Axis{Label: "ratio"}, Middle: 1, Floor: floor.Ratio, Margin: b.f.Study.Margin, Compact: true}
+		cells := b.comparisons(s, p, true)
+		slices.SortStableFunc(cells, func(x, y analysis.Comparison) int { return compare(x.Ratio.Value, y.Ratio.Value) })
+		for _, c := range cells {
+			v := verdict(c.Verdict, c.Minor)
+			seen[v] = true
+			d.Rows = append(d.Rows, document.Dot{Label: fmt.Sprintf("%d rules, %d bytes", c.Rules, c.FrameSize), Value: estimate(c.Ratio), Verdict: v})
+		}
+		f.Panels = append(f.Panels, document.Panel{Title: p[0] + " against itself", Alt: f.Alt, Plot: d})
+	}
+	f.Legend = append(marksLegend(seen, "A"),
+		document.Key{Name: "noise floor", Style: document.Style{Kind: document.Band}},
+		document.Key{Name: "margin of equivalence, ±" + percentWords(b.f.Study.Margin), Style: document.Style{Kind: document.Margin}})
+	return f
+}
+
+func compare(x, y float64) int {
+	switch {
+	case x < y:
+		return -1
+	case x > y:
+		return 1
+	}
+	return 0
+}
+
+func (b *builder) costFigure(e analysis.Experiment, s series) *document.Figure {
+	costs := b.costs(s)
+	if len(costs) == 0 {
+		return nil
+	}
+	unit := costUnit(costs)
+	ruled, _ := shown(e)
+	var all []document.Bar
+	panels := map[int][]document.Bar{}
+	for _, name := range ruled {
+		for _, c := range costs {
+			if c.Firewall != name {
+				continue
+			}
+			bar := document.Bar{Label: name, Style: document.Style{Kind: document.Series, Index: slices.Index(ruled, name)}, Value: estimate(c.Slope).In(unit)}
+			panels[c.FrameSize] = append(panels[c.FrameSize], bar)
+			all = append(all, bar)
+		}
+	}
+	lo, hi := figure.BarsExtent(all)
+	f := &document.Figure{
+		ID:    b.id("cost", s.experiment, s.metric, "figure"),
+		Title: "What does one rule cost?",
+		Data:  b.data(costKey(s)),
+		Caption: fmt.Sprintf("Slope of %s against the number of rules by Theil and Sen, in %s, one panel a frame size; whiskers are %s bootstrap intervals over blocks.%s %s",
+			metricWords(s.metric), unit.Printed, b.level(), offered(e), b.clock()),
+		Alt: "Bars of the cost of one rule for " + enumerate(ruled) + ", one panel a frame size.",
+	}
+	for _, size := range e.FrameSizes {
+		rows := panels[size]
+		if len(rows) == 0 {
+			continue
+		}
+		alt := ""
+		for _, r := range rows {
+			alt += r.Label + ": " + r.Value.String() + ". "
+		}
+		f.Panels = append(f.Panels, document.Panel{Title: frameTitle(size), Alt: unit.Printed + ". " + alt,
+			Plot: document.Bars{X: document.Axis{Label: unit.Printed, Lo: lo, Hi: hi}, Rows: rows}})
+	}
+	return f
+}
+
+// claimsFigure shows the effects of all claims beside each other, one panel a metric.
+func (b *builder) claimsFigure() *document.Figure {
+	f := &document.Figure{
+		ID:    b.id("claims-figure"),
+		Title: "How large are the effects behind the claims?",
+		Data:  b.data("claims"),
+		Caption: fmt.Sprintf("Mean ratio A/B of each claim's metric over its region with its %s bootstrap interval; a ratio of 1 is no difference. Shaded: the margin of equivalence, ±%s. %s",
+			b.level(), percentWords(b.f.Study.Margin), b.clock()),
+	}
+	index := map[series]int{}
+	seen := map[document.Verdict]bool{}
+	for _, c := range b.f.Claims {
+		if c.Effect.Value <= 0 {
+			continue
+		}
+		s := series{c.Claim.Experiment, c.Metric}
+		i, ok := index[s]
+		if !ok {
+			i = len(f.Panels)
+			index[s] = i
+			floor, _ := b.floor(s)
+			f.Panels = append(f.Panels, document.Panel{
+				Title: s.experiment + " (" + b.better(s) + ")",
+				Plot:  document.Dots{X: document.Axis{Label: "ratio A/B, " + axisWords(s.metric)}, Middle: 1, Margin: b.f.Study.Margin, Floor: floor.Ratio},
+			})
+		}
+		d := f.Panels[i].Plot.(document.Dots)
+		v := verdict(c.Verdict, false)
+		seen[v] = true
+		d.Rows = append(d.Rows, document.Dot{Label: c.Claim.Name, Value: estimate(c.Effect), Verdict: v})
+		f.Panels[i].Plot = d
+		f.Panels[i].Alt += fmt.Sprintf("%s: %s, %s. ", c.Claim.Name, estimate(c.Effect), v)
+	}
+	if len(f.Panels) == 0 {
+		return nil
+	}
+	for _, p := range f.Panels {
+		f.Alt += p.Title + ": " + p.Alt
+	}
+	f.Legend = append(marksLegend(seen, "A"),
+		document.Key{Name: "noise floor", Style: document.Style{Kind: document.Band}},
+		document.Key{Name: "margin of equivalence", Style: document.Style{Kind: document.Margin}})
+	return f
+}
+
+// capital makes the first letter of a sentence large.
+func capital(s string) string {
+	if s == "" || s[0] < 'a' || s[0] > 'z' {
+		return s
+	}
+	return string(s[0]-'a'+'A') + s[1:]
+}

@@ -1,0 +1,126 @@
+package render
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/rampart-bench/rampart/report/document"
+)
+
+// longTable is the number of rows beyond which a LaTeX table may break over pages.
+const longTable = 40
+
+// LaTeX writes a table for \input. Short ones are a tabular, to be put into a table environment with
+// a caption of the author's; long ones are a longtable. Both need \usepackage{booktabs}.
+func LaTeX(t *document.Table) []byte {
+	var b strings.Builder
+	environment, packages := "tabular", "booktabs"
+	if len(t.Rows) > longTable {
+		environment, packages = "longtable", "booktabs,longtable"
+	}
+	fmt.Fprintf(&b, "%% %s\n%% \\usepackage{%s}\n", comment(t.Caption), packages)
+	var align, head strings.Builder
+	for i, c := range t.Columns {
+		if columnNumeric(t, i) {
+			align.WriteByte('r')
+		} else {
+			align.WriteByte('l')
+		}
+		if i > 0 {
+			head.WriteString(" & ")
+		}
+		head.WriteString(latex(title(c)))
+	}
+	fmt.Fprintf(&b, "\\begin{%s}{%s}\n\\toprule\n%s \\\\\n\\midrule\n", environment, align.String(), head.String())
+	if environment == "longtable" {
+		b.WriteString("\\endhead\n\\bottomrule\n\\endfoot\n")
+	}
+	for _, r := range t.Rows {
+		for i, v := range r.Values {
+			if i > 0 {
+				b.WriteString(" & ")
+			}
+			b.WriteString(latexValue(v, t.Columns[i]))
+		}
+		b.WriteString(" \\\\\n")
+	}
+	if environment == "tabular" {
+		b.WriteString("\\bottomrule\n")
+	}
+	fmt.Fprintf(&b, "\\end{%s}\n", environment)
+	return []byte(b.String())
+}
+
+func latexValue(v document.Value, c document.Column) string {
+	if verdict, ok := v.(document.Verdict); ok {
+		return latex(verdict.String())
+	}
+	s := document.Print(v, c.Unit)
+	if !numeric(v) {
+		return latex(s)
+	}
+	// Square brackets at the start of a row would be read as an argument of \\; braces prevent it.
+	s = strings.ReplaceAll(s, ",", "{,}")
+	s = strings.ReplaceAll(s, "{,} ", ", ")
+	for _, p := range [][2]string{{"<", "$<$"}, {"-", "$-$"}, {"–", "--"}} {
+		s = strings.ReplaceAll(s, p[0], p[1])
+	}
+	return "{" + s + "}"
+}
+
+// latex escapes text. Letters beyond ASCII stay, since LaTeX reads UTF-8 by default; signs that text
+// fonts lack become mathematics.
+func latex(s string) string {
+	var b strings.Builder
+	for _, r := range document.Clean(s, false) {
+		switch r {
+		case '\\':
+			b.WriteString(`\textbackslash{}`)
+		case '{', '}', '$', '&', '#', '%', '_':
+			b.WriteByte('\\')
+			b.WriteRune(r)
+		case '^':
+			b.WriteString(`\textasciicircum{}`)
+		case '~':
+			b.WriteString(`\textasciitilde{}`)
+		case '<':
+			b.WriteString(`\textless{}`)
+		case '>':
+			b.WriteString(`\textgreater{}`)
+		case '|':
+			b.WriteString(`\textbar{}`)
+		case '"':
+			b.WriteString(`\textquotedbl{}`)
+		case '\'':
+			b.WriteString(`\textquotesingle{}`)
+		case '`':
+			b.WriteString(`\textasciigrave{}`)
+		case '-':
+			b.WriteString(`-{}`) // two hyphens stay two, as in an option's name
+		case '[', ']':
+			b.WriteString("{" + string(r) + "}")
+		case '–':
+			b.WriteString(`--`)
+		case '−':
+			b.WriteString(`$-$`)
+		case '×':
+			b.WriteString(`$\times$`)
+		case '≥':
+			b.WriteString(`$\geq$`)
+		case '≤':
+			b.WriteString(`$\leq$`)
+		case '≠':
+			b.WriteString(`$\neq$`)
+		case 'µ', 'μ':
+			b.WriteString(`$\mu$`)
+		case 'δ':
+			b.WriteString(`$\delta$`)
+		default:
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+// comment is text after a percent sign: one line, no control characters.
+func comment(s string) string { return document.Clean(s, false) }
