@@ -97,7 +97,8 @@ type Comparison struct {
 	NB         int      `json:"n_b"`
 	Ratio      Interval `json:"ratio"`    // exp(Hodges–Lehmann shift of logs), 1 - alpha
 	Ratio90    Interval `json:"ratio_90"` // for equivalence, 1 - 2 alpha
-	P          float64  `json:"p"`        // exact Wilcoxon rank sum, two-sided
+	P          float64  `json:"p"`        // Wilcoxon rank sum, two-sided
+	Exact      bool     `json:"exact"`    // P and intervals by the exact distribution, not the normal one (ties, or 50 runs and more)
 	HolmP      float64  `json:"holm_p"`
 	Family     int      `json:"family"` // comparisons that Holm corrects for
 	Verdict    string   `json:"verdict"`
@@ -114,7 +115,8 @@ type NoiseFloor struct {
 	Cells      int     `json:"cells"`
 }
 
-// A RuleCost is the slope of the metric against the number of rules, by Theil and Sen.
+// A RuleCost is how much time a rule adds, by Theil and Sen: to a round trip for rtt_median, to the time
+// a frame occupies the device (1/rate) for receiver_frame_rate.
 type RuleCost struct {
 	Experiment string   `json:"experiment"`
 	Metric     string   `json:"metric"`
@@ -122,8 +124,10 @@ type RuleCost struct {
 	FrameSize  int      `json:"frame_size"`
 	Slope      Interval `json:"slope"`     // Unit a rule
 	Intercept  float64  `json:"intercept"` // Unit
-	Unit       string   `json:"unit"`
-	Warnings   []int    `json:"warnings,omitempty"`
+	Unit       string   `json:"unit"`      // ns
+	// Traversals is how often the list is walked in the time that Slope is added to: 2 in a round trip.
+	Traversals int   `json:"traversals"`
+	Warnings   []int `json:"warnings,omitempty"`
 }
 
 // A CostRatio holds the slopes of two firewalls against each other.
@@ -133,7 +137,8 @@ type CostRatio struct {
 	A          string   `json:"a"`
 	B          string   `json:"b"`
 	FrameSize  int      `json:"frame_size"`
-	Ratio      Interval `json:"ratio"`
+	Ratio      Interval `json:"ratio"` // of the slopes, A/B; Value is 0 where B's is 0
+	Warnings   []int    `json:"warnings,omitempty"`
 }
 
 // Verdicts on a claim.
@@ -150,8 +155,18 @@ type ClaimResult struct {
 	Verdict string   `json:"verdict"`
 	Effect  Interval `json:"effect"` // mean ratio A/B over the region's cells
 	Cells   int      `json:"cells"`
-	Noise   float64  `json:"noise"` // the floor it is to be seen against, as a ratio
+	Noise   float64  `json:"noise"` // the floor it is to be seen against, as a ratio; 1 without an A/A pair
+	// Differences is there when the claim expects "mixed".
+	Differences *Differences `json:"differences,omitempty"`
 	// Sentence says it all in one line for a reader in a hurry.
 	Sentence string `json:"sentence"`
 	Warnings []int  `json:"warnings,omitempty"`
+}
+
+// Differences counts the cells of a region that differ significantly, by Holm, and how much.
+type Differences struct {
+	Slower  int     `json:"slower"`
+	Faster  int     `json:"faster"`
+	Beyond  int     `json:"beyond"`  // of these, with the whole interval outside the claim's bound
+	Largest float64 `json:"largest"` // ratio of the cell that differs most, at least 1
 }

@@ -49,8 +49,20 @@ type Claim struct {
 	Metric     string      `json:"metric,omitempty"` // default: the measurement's primary metric
 	Compare    [2]string   `json:"compare"`
 	Where      []Condition `json:"where,omitempty"` // all must hold
-	Expect     string      `json:"expect"`          // slower, faster or similar
+	Expect     string      `json:"expect"`          // slower, faster, similar or mixed
+	// Within bounds the cells of a claim that expects "mixed": 0.1 means that no cell differs by more
+	// than 10 %. Default 0.1.
+	Within float64 `json:"within,omitempty"`
 }
+
+// What a claim may expect of A against B, beside [Slower] and [Faster].
+const (
+	// Similar: the mean ratio over the region is within the margin.
+	Similar = "similar"
+	// Mixed: some cells differ significantly after Holm's correction, at least one in each direction,
+	// and no cell of the region differs by more than Within.
+	Mixed = "mixed"
+)
 
 // A Condition holds for a level of a factor, such as rules >= 1000.
 type Condition struct {

@@ -1,0 +1,36 @@
+package analysis
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/rampart-bench/rampart/experiments/stats"
+)
+
+// warnings collects what limits the findings, each text once.
+type warnings struct {
+	list  []Warning
+	index map[string]int
+}
+
+// add returns the index of the warning, for the results that it concerns.
+func (w *warnings) add(text, next string) int {
+	if i, ok := w.index[text]; ok {
+		return i
+	}
+	if w.index == nil {
+		w.index = map[string]int{}
+	}
+	w.list = append(w.list, Warning{Text: text, Next: next})
+	w.index[text] = len(w.list) - 1
+	return len(w.list) - 1
+}
+
+// tooFew turns the refusal of an interval into a warning.
+func (w *warnings) tooFew(err error) int {
+	var few *stats.TooFewError
+	if errors.As(err, &few) {
+		return w.add(few.Error(), fmt.Sprintf("set repetitions = %d or more", few.Need))
+	}
+	return w.add(err.Error(), "")
+}
