@@ -76,25 +76,20 @@ func (b *builder) seriesOf() []series {
 	return out
 }
 
-// primary is the metric of an experiment that the figures show: the one its claims are about, else
-// the first that was compared, else the first there is.
-func (b *builder) primary(experiment string) string {
-	for _, c := range b.f.Claims {
-		if c.Claim.Experiment == experiment && c.Metric != "" {
-			return c.Metric
+// primary is the metric of an experiment that the figures show: the one that answers its question,
+// else the first there is. It is empty when no run has any.
+func (b *builder) primary(e analysis.Experiment) string {
+	first := ""
+	for _, s := range b.seriesOf() {
+		if s.experiment != e.Name {
+			continue
 		}
-	}
-	for _, c := range b.f.Comparisons {
-		if c.Experiment == experiment {
-			return c.Metric
+		if s.metric == analysis.PrimaryMetric(e.Measurement) {
+			return s.metric
 		}
+		first = cmp.Or(first, s.metric)
 	}
-	for _, c := range b.f.Cells {
-		if c.Experiment == experiment {
-			return c.Metric
-		}
-	}
-	return ""
+	return first
 }
 
 // cells of a series, in the order of the findings.
@@ -108,7 +103,7 @@ func (b *builder) cells(s series) []analysis.Cell {
 	return out
 }
 
-// unit is how the values of a series are printed: by the size of their middle.
+// unit is how the values of a series are printed: by the size of the smaller ones.
 func (b *builder) unit(s series) document.Unit {
 	var values []float64
 	name := ""
@@ -119,7 +114,7 @@ func (b *builder) unit(s series) document.Unit {
 		return document.Unit{}
 	}
 	slices.Sort(values)
-	return document.ScaleUnit(name, values[len(values)/2])
+	return document.ScaleUnit(name, values[len(values)/4])
 }
 
 func (b *builder) floor(s series) (analysis.NoiseFloor, bool) {
@@ -205,7 +200,7 @@ func claims(f analysis.Findings) []document.Claim {
 			Statement: c.Claim.Statement,
 			Region:    region(c.Claim.Where),
 			Verdict:   verdict(c.Verdict, false),
-			Sentence:  c.Sentence,
+			Sentence:  effectWords(c),
 			Notes:     notes(c.Warnings),
 		})
 	}

@@ -14,7 +14,8 @@ import (
 func (b *builder) runs() []document.Block {
 	t := &document.Table{
 		ID:      b.id("runs"),
-		Caption: "Runs by what became of them. Only ok runs enter statistics. " + b.clock(),
+		Title:   "Runs by what became of them",
+		Caption: "Only ok runs enter statistics. " + b.clock(),
 		Columns: []document.Column{
 			{Key: "experiment", Title: "experiment", Head: true},
 			{Key: "planned", Title: "planned"}, {Key: "ok", Title: "ok"}, {Key: "failed", Title: "failed"},
@@ -50,7 +51,8 @@ func missing(r analysis.RunCount) int {
 func (b *builder) exclusions() *document.Table {
 	t := &document.Table{
 		ID:      b.id("excluded"),
-		Caption: "Runs that were left out, with the reason as recorded. sender-bound: the generator was the limit and not the firewall; unavailable: this kernel cannot run that engine. " + b.clock(),
+		Title:   "Runs that were left out, with the reason as recorded",
+		Caption: "sender-bound: the generator was the limit and not the firewall; unavailable: this kernel cannot run that engine. " + b.clock(),
 		Columns: []document.Column{
 			{Key: "experiment", Title: "experiment", Head: true}, {Key: "firewall", Title: "firewall", Head: true},
 			{Key: "status", Title: "status"}, {Key: "runs", Title: "runs"}, {Key: "reason", Title: "reason"},
@@ -69,7 +71,8 @@ func (b *builder) checks() []document.Block {
 	made, failed := 0, 0
 	t := &document.Table{
 		ID:      b.id("checks"),
-		Caption: "Checks made during the runs: facts read back from the kernel and held against what they had to be. A run with a failed check counts as failed. " + b.clock(),
+		Title:   "Checks made during the runs",
+		Caption: "Facts read back from the kernel and held against what they had to be. A run with a failed check counts as failed. " + b.clock(),
 		Columns: []document.Column{
 			{Key: "check", Title: "check", Head: true}, {Key: "made", Title: "made"}, {Key: "held", Title: "held"}, {Key: "failed", Title: "failed"},
 		},
@@ -160,9 +163,9 @@ func (b *builder) statistics() []string {
 		fmt.Sprintf("A against B: values are logged; the ratio is that of the Hodges–Lehmann shift, its %s interval and p come from the exact Wilcoxon rank-sum distribution (normal approximation with ties or from 50 runs on).", ci),
 		"Many cells: p is corrected by Holm within the family, which is one experiment, metric and pair.",
 		fmt.Sprintf("Similar is a result of its own: equivalent means that the %s interval of the ratio lies within 1/(1+δ) and 1+δ, δ = %s, fixed before the first run. Not significant never means similar.", ci90, percentWords(st.Margin)),
-		"Slower or faster: p after Holm is below α = " + fmt.Sprint(st.Alpha) + " and the effect exceeds the A/A noise floor, the 95th percentile of |log ratio| over the cells of the A/A pair. Else the cell is inconclusive.",
+		"Slower or faster (worse or better, whichever way the metric points): p after Holm is below α = " + fmt.Sprint(st.Alpha) + " and the effect exceeds the A/A noise floor, the 95th percentile of |log ratio| over the cells of the A/A pair. Else the cell is inconclusive.",
 		fmt.Sprintf("Cost of a rule: Theil–Sen slope of the metric against the number of rules, a firewall and a frame size at a time; %s interval by bootstrap over blocks.", ci),
-		fmt.Sprintf("Claims: mean log ratio over the cells of the region, %s interval by bootstrap over blocks (over boots, then blocks, where there are several boots); %s replicates, seed %d. A claim agrees if the interval lies on the side it names (for similar: within the margin), disagrees if on the other, else it is inconclusive.",
+		fmt.Sprintf("Claims: mean log ratio over the cells of the region, %s interval by bootstrap over blocks (over boots, then blocks, where there are several boots); %s replicates, seed %d. A claim agrees if the interval lies on the side it names (for similar: within the margin), disagrees if on the other, else it is inconclusive. A mixed claim agrees if cells differ significantly in both directions and none by more than its bound.",
 			ci, document.Print(document.Count(st.Bootstrap), document.Unit{}), st.Seed),
 	}
 	families := map[int]bool{}

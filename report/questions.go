@@ -22,30 +22,22 @@ func (b *builder) questions() []document.Block {
 		out = append(out, f)
 	}
 	for _, e := range b.f.Study.Experiments {
-		s := series{e.Name, b.primary(e.Name)}
+		s := series{e.Name, b.primary(e)}
 		if s.metric == "" {
 			continue
 		}
-		out = append(out, document.Heading(e.Name), b.linesFigure(e, s))
-		for _, p := range b.pairs(s, false) {
-			out = append(out, b.heatFigure(e, s, p))
+		out = append(out, document.Heading(e.Name), b.valuesFigure(e, s))
+		if f := b.heatFigure(e, s); f != nil {
+			out = append(out, f)
 		}
 		if f := b.controlFigure(s); f != nil {
 			out = append(out, f)
 		}
-		if f := b.costFigure(e, s); f != nil {
+		if f := b.costFigure(e); f != nil {
 			out = append(out, f)
 		}
 	}
 	return out
-}
-
-// better says which way is better.
-func (b *builder) better(s series) string {
-	if lowerIsBetter(b.unit(s).Name) {
-		return "lower is better"
-	}
-	return "higher is better"
 }
 
 // offered reminds of RFC 2285 where a rate was measured.
@@ -82,15 +74,66 @@ func shown(e analysis.Experiment) (ruled, flat []string) {
 	return ruled, flat
 }
 
+// valuesFigure shows the medians: against the number of rules, or beside each other in a study whose
+// firewalls have none.
+func (b *builder) valuesFigure(e analysis.Experiment, s series) *document.Figure {
+	if ruled, _ := shown(e); len(ruled) == 0 {
+		return b.levelsFigure(e, s)
+	}
+	return b.linesFigure(e, s)
+}
+
+func (b *builder) levelsFigure(e analysis.Experiment, s series) *document.Figure {
+	unit := b.unit(s)
+	_, flat := shown(e)
+	f := &document.Figure{
+		ID:    b.id("values", s.experiment, s.metric),
+		Title: fmt.Sprintf("What is the %s of each firewall?", axisWords(s.metric)),
+		Data:  []string{b.data(mediansKey(s))},
+		Caption: fmt.Sprintf("%s in %s (%s), one panel a frame size. Bars are medians over runs, whiskers their %s intervals.%s %s",
+			capital(metricWords(s.metric)), unit.Printed, betterWords(s.metric), b.level(), offered(e), b.clock()),
+		Alt: fmt.Sprintf("Bars of the %s of %s, one panel a frame size.", metricWords(s.metric), enumerate(flat)),
+	}
+	panels := map[int][]document.Bar{}
+	for _, name := range flat {
+		for _, c := range b.cells(s) {
+			if c.Firewall == name {
+				style := document.Style{Kind: document.Series, Index: slices.Index(flat, name)}
+				panels[c.FrameSize] = append(panels[c.FrameSize], document.Bar{Label: name, Style: style, Value: estimate(c.Median).In(unit)})
+			}
+		}
+	}
+	f.Panels = barPanels(e, panels, axisWords(s.metric)+", "+unit.Printed, 0, 0)
+	return f
+}
+
+// barPanels makes a panel of every frame size that has bars.
+func barPanels(e analysis.Experiment, bars map[int][]document.Bar, label string, lo, hi float64) []document.Panel {
+	var out []document.Panel
+	for _, size := range e.FrameSizes {
+		rows := bars[size]
+		if len(rows) == 0 {
+			continue
+		}
+		alt := label + ". "
+		for _, r := range rows {
+			alt += r.Label + ": " + r.Value.String() + ". "
+		}
+		out = append(out, document.Panel{Title: frameTitle(size), Alt: alt,
+			Plot: document.Bars{X: document.Axis{Label: label, Lo: lo, Hi: hi}, Rows: rows}})
+	}
+	return out
+}
+
 func (b *builder) linesFigure(e analysis.Experiment, s series) *document.Figure {
 	unit := b.unit(s)
 	ruled, flat := shown(e)
 	f := &document.Figure{
 		ID:    b.id("rules", s.experiment, s.metric),
 		Title: fmt.Sprintf("How does the %s change with the number of rules?", axisWords(s.metric)),
-		Data:  b.data(mediansKey(s)),
+		Data:  []string{b.data(mediansKey(s))},
 		Caption: fmt.Sprintf("%s in %s (%s) against the number of rules, one panel a frame size, both axes logarithmic. Points are medians over runs, bands their %s intervals.%s %s",
-			capital(metricWords(s.metric)), unit.Printed, b.better(s), b.level(), offered(e), b.clock()),
+			capital(metricWords(s.metric)), unit.Printed, betterWords(s.metric), b.level(), offered(e), b.clock()),
 		Alt: fmt.Sprintf("Line charts of %s against the number of rules for %s, one for each of %s.",
 			metricWords(s.metric), enumerate(append(slices.Clone(ruled), flat...)), plural(len(e.FrameSizes), "frame size")),
 	}
@@ -104,20 +147,54 @@ func (b *builder) linesFigure(e analysis.Experiment, s series) *document.Figure 
 		f.Legend = append(f.Legend, document.Key{Name: name + " (no rules)", Style: document.Style{Kind: document.Reference, Index: i}})
 	}
 	at := map[record.Treatment]document.Estimate{}
-	var lo, hi float64 = math.Inf(1), 0
+	extents := map[int]extent{}
 	for _, c := range b.cells(s) {
 		est := estimate(c.Median).In(unit)
 		at[record.Treatment{Firewall: c.Firewall, Rules: c.Rules, FrameSize: c.FrameSize}] = est
-		if low := bottom(est); low > 0 {
-			lo, hi = min(lo, low), max(hi, top(est))
-		}
+		extents[c.FrameSize] = extents[c.FrameSize].with(est)
+	}
+	whole, same := shared(extents)
+	if !same {
+		f.Caption += " The vertical axes differ, as values depend on the frame size more than on anything else."
 	}
 	for _, size := range e.FrameSizes {
-		f.Panels = append(f.Panels, linesPanel(e, s, size, ruled, flat, at, document.Axis{
-			Label: axisWords(s.metric) + ", " + unit.Printed, Lo: lo, Hi: hi,
-		}))
+		y := document.Axis{Label: axisWords(s.metric) + ", " + unit.Printed, Lo: whole.lo, Hi: whole.hi}
+		if !same {
+			y.Lo, y.Hi = extents[size].lo, extents[size].hi
+		}
+		f.Panels = append(f.Panels, linesPanel(e, size, ruled, flat, at, y))
 	}
 	return f
+}
+
+// An extent is a range of positive numbers; zero is that of none.
+type extent struct{ lo, hi float64 }
+
+func (x extent) with(e document.Estimate) extent {
+	if bottom(e) <= 0 {
+		return x
+	}
+	if x.hi == 0 {
+		return extent{bottom(e), top(e)}
+	}
+	return extent{min(x.lo, bottom(e)), max(x.hi, top(e))}
+}
+
+// shared is the range of all panels, and whether they should have it in common: not where it would
+// flatten every one of them.
+func shared(extents map[int]extent) (whole extent, same bool) {
+	widest := 0.0
+	for _, x := range extents {
+		if x.hi == 0 {
+			continue
+		}
+		widest = max(widest, math.Log(x.hi/x.lo))
+		if whole.hi == 0 {
+			whole = x
+		}
+		whole = extent{min(whole.lo, x.lo), max(whole.hi, x.hi)}
+	}
+	return whole, whole.hi == 0 || math.Log(whole.hi/whole.lo) <= 1.6*widest
 }
 
 func bottom(e document.Estimate) float64 {
@@ -134,7 +211,7 @@ func top(e document.Estimate) float64 {
 	return e.Value
 }
 
-func linesPanel(e analysis.Experiment, s series, size int, ruled, flat []string, at map[record.Treatment]document.Estimate, y document.Axis) document.Panel {
+func linesPanel(e analysis.Experiment, size int, ruled, flat []string, at map[record.Treatment]document.Estimate, y document.Axis) document.Panel {
 	d := document.Lines{X: document.Axis{Label: "rules"}, Y: y}
 	for _, r := range e.Rules {
 		d.X.Levels = append(d.X.Levels, float64(r))
@@ -178,23 +255,62 @@ func marksLegend(seen map[document.Verdict]bool, a string) []document.Key {
 	return out
 }
 
-func (b *builder) heatFigure(e analysis.Experiment, s series, p [2]string) *document.Figure {
+// heatFigure has a panel for each pair, all of one scale of colours.
+func (b *builder) heatFigure(e analysis.Experiment, s series) *document.Figure {
+	pairs := b.pairs(s, false)
+	if len(pairs) == 0 {
+		return nil
+	}
+	f := &document.Figure{
+		ID:    b.id("heat", s.experiment, s.metric),
+		Title: "Where does the first firewall of a pair differ from the second, and by how much?",
+		Caption: fmt.Sprintf("Difference in %s, in percent (%s), for A against B. Orange: A is worse; blue: A is better. The mark is the verdict after Holm's correction over the family. %s%s %s",
+			metricWords(s.metric), betterWords(s.metric), b.floorWords(s), offered(e), b.clock()),
+	}
+	seen := map[document.Verdict]bool{}
+	// So that noise does not look like a finding, the deepest colour is never below 10 %.
+	limit := math.Log(1.1)
+	for _, p := range pairs {
+		panel := b.heatPanel(e, s, p, seen)
+		limit = max(limit, panel.Plot.(document.HeatMap).Limit)
+		f.Panels = append(f.Panels, panel)
+		f.Data = append(f.Data, b.data(ratiosKey(s, p)))
+		f.Alt += panel.Alt
+	}
+	for i := range f.Panels {
+		d := f.Panels[i].Plot.(document.HeatMap)
+		d.Limit = limit
+		f.Panels[i].Plot = d
+	}
+	f.Legend = marksLegend(seen, "A")
+	return f
+}
+
+func (b *builder) heatPanel(e analysis.Experiment, s series, p [2]string, seen map[document.Verdict]bool) document.Panel {
 	worse := 1.0
-	if !lowerIsBetter(b.unit(s).Name) {
+	if m, _ := analysis.LookupMetric(s.metric); m.HigherIsBetter {
 		worse = -1
 	}
+	cells := b.comparisons(s, p, false)
+	var levels []int
+	for _, c := range cells {
+		if !slices.Contains(levels, c.Rules) {
+			levels = append(levels, c.Rules)
+		}
+	}
+	slices.Sort(levels)
 	d := document.HeatMap{X: "frame size, bytes", Y: "rules"}
 	for _, size := range e.FrameSizes {
 		d.Columns = append(d.Columns, strconv.Itoa(size))
 	}
-	for _, r := range e.Rules {
+	for _, r := range levels {
 		d.Rows = append(d.Rows, strconv.Itoa(r))
 	}
 	d.Cells = make([]document.HeatCell, len(d.Rows)*len(d.Columns))
-	seen, count := map[document.Verdict]bool{}, map[document.Verdict]int{}
-	for _, c := range b.comparisons(s, p, false) {
-		row, col := slices.Index(e.Rules, c.Rules), slices.Index(e.FrameSizes, c.FrameSize)
-		if row < 0 || col < 0 || c.Ratio.Value <= 0 {
+	count := map[document.Verdict]int{}
+	for _, c := range cells {
+		row, col := slices.Index(levels, c.Rules), slices.Index(e.FrameSizes, c.FrameSize)
+		if col < 0 || c.Ratio.Value <= 0 {
 			continue
 		}
 		v := verdict(c.Verdict, c.Minor)
@@ -204,23 +320,16 @@ func (b *builder) heatFigure(e analysis.Experiment, s series, p [2]string) *docu
 		seen[v] = true
 		count[v]++
 	}
-	// So that noise does not look like a finding, the deepest colour is never below 10 %.
-	d.Limit = max(d.Limit, math.Log(1.1))
-	alt := fmt.Sprintf("%s against %s: ", p[0], p[1])
+	var words []string
 	for v := document.Equivalent; v <= document.Inconclusive; v++ {
 		if count[v] > 0 {
-			alt += fmt.Sprintf("%s in %s; ", v, plural(count[v], "cell"))
+			words = append(words, fmt.Sprintf("%s in %s", v, plural(count[v], "cell")))
 		}
 	}
-	return &document.Figure{
-		ID:    b.id("heat", s.experiment, s.metric, p[0], p[1]),
-		Title: fmt.Sprintf("Where is %s slower than %s, and by how much?", p[0], p[1]),
-		Data:  b.data(ratiosKey(s, p)),
-		Caption: fmt.Sprintf("Difference of %s to %s in %s, in percent (%s). Orange: %s is worse; blue: it is better; the mark is the verdict after Holm's correction over the family. %s%s %s",
-			p[0], p[1], metricWords(s.metric), b.better(s), p[0], b.floorWords(s), offered(e), b.clock()),
-		Alt:    alt + "the numbers are in the table.",
-		Legend: marksLegend(seen, p[0]),
-		Panels: []document.Panel{{Title: p[0] + " against " + p[1] + ", %", Alt: alt, Plot: d}},
+	return document.Panel{
+		Title: "A " + p[0] + ", B " + p[1],
+		Alt:   fmt.Sprintf("A is %s, B is %s. A is %s. ", p[0], p[1], enumerate(words)),
+		Plot:  d,
 	}
 }
 
@@ -233,24 +342,25 @@ func (b *builder) controlFigure(s series) *document.Figure {
 	f := &document.Figure{
 		ID:    b.id("control", s.experiment, s.metric),
 		Title: "What does the method call a difference where there is none?",
-		Data:  b.data(ratiosKey(s, pairs[0])),
 		Caption: fmt.Sprintf("The A/A pair: one firewall under two names, every cell compared as all others are; ratio of %s with its %s interval, sorted. Dashed: the noise floor, the 95th percentile of the differences in size. %s %s",
 			metricWords(s.metric), b.level(), b.floorWords(s), b.clock()),
 		Alt: fmt.Sprintf("Ratios of the A/A cells around 1. %s", b.floorWords(s)),
 	}
+	f.Legend = []document.Key{{Name: "not called different", Style: document.Style{Kind: document.Plain}}}
 	seen := map[document.Verdict]bool{}
 	for _, p := range pairs {
+		f.Data = append(f.Data, b.data(ratiosKey(s, p)))
 		d := document.Dots{X: document.Axis{Label: "ratio"}, Middle: 1, Floor: floor.Ratio, Margin: b.f.Study.Margin, Compact: true}
 		cells := b.comparisons(s, p, true)
 		slices.SortStableFunc(cells, func(x, y analysis.Comparison) int { return compare(x.Ratio.Value, y.Ratio.Value) })
 		for _, c := range cells {
-			v := verdict(c.Verdict, c.Minor)
-			seen[v] = true
+			v := verdict(c.Verdict, false)
+			seen[v] = v == document.Slower || v == document.Faster
 			d.Rows = append(d.Rows, document.Dot{Label: fmt.Sprintf("%d rules, %d bytes", c.Rules, c.FrameSize), Value: estimate(c.Ratio), Verdict: v})
 		}
 		f.Panels = append(f.Panels, document.Panel{Title: p[0] + " against itself", Alt: f.Alt, Plot: d})
 	}
-	f.Legend = append(marksLegend(seen, "A"),
+	f.Legend = append(append(f.Legend, marksLegend(seen, "first name")...),
 		document.Key{Name: "noise floor", Style: document.Style{Kind: document.Band}},
 		document.Key{Name: "margin of equivalence, ±" + percentWords(b.f.Study.Margin), Style: document.Style{Kind: document.Margin}})
 	return f
@@ -266,11 +376,18 @@ func compare(x, y float64) int {
 	return 0
 }
 
-func (b *builder) costFigure(e analysis.Experiment, s series) *document.Figure {
-	costs := b.costs(s)
+// costFigure shows the slopes, whichever metric they were read off.
+func (b *builder) costFigure(e analysis.Experiment) *document.Figure {
+	var costs []analysis.RuleCost
+	for _, s := range b.seriesOf() {
+		if s.experiment == e.Name && len(costs) == 0 {
+			costs = b.costs(s)
+		}
+	}
 	if len(costs) == 0 {
 		return nil
 	}
+	s := series{e.Name, costs[0].Metric}
 	unit := costUnit(costs)
 	ruled, _ := shown(e)
 	var all []document.Bar
@@ -286,27 +403,15 @@ func (b *builder) costFigure(e analysis.Experiment, s series) *document.Figure {
 		}
 	}
 	lo, hi := figure.BarsExtent(all)
-	f := &document.Figure{
-		ID:    b.id("cost", s.experiment, s.metric, "figure"),
+	return &document.Figure{
+		ID:    b.id("cost", s.experiment, s.metric),
 		Title: "What does one rule cost?",
-		Data:  b.data(costKey(s)),
-		Caption: fmt.Sprintf("Slope of %s against the number of rules by Theil and Sen, in %s, one panel a frame size; whiskers are %s bootstrap intervals over blocks.%s %s",
-			metricWords(s.metric), unit.Printed, b.level(), offered(e), b.clock()),
-		Alt: "Bars of the cost of one rule for " + enumerate(ruled) + ", one panel a frame size.",
+		Data:  []string{b.data(costKey(s))},
+		Caption: fmt.Sprintf("%s; Theil–Sen slope in %s, one panel a frame size; whiskers are %s bootstrap intervals over blocks. %s",
+			costWords(costs[0]), unit.Printed, b.level(), b.clock()),
+		Alt:    "Bars of the cost of one rule for " + enumerate(ruled) + ", one panel a frame size.",
+		Panels: barPanels(e, panels, unit.Printed, lo, hi),
 	}
-	for _, size := range e.FrameSizes {
-		rows := panels[size]
-		if len(rows) == 0 {
-			continue
-		}
-		alt := ""
-		for _, r := range rows {
-			alt += r.Label + ": " + r.Value.String() + ". "
-		}
-		f.Panels = append(f.Panels, document.Panel{Title: frameTitle(size), Alt: unit.Printed + ". " + alt,
-			Plot: document.Bars{X: document.Axis{Label: unit.Printed, Lo: lo, Hi: hi}, Rows: rows}})
-	}
-	return f
 }
 
 // claimsFigure shows the effects of all claims beside each other, one panel a metric.
@@ -314,7 +419,7 @@ func (b *builder) claimsFigure() *document.Figure {
 	f := &document.Figure{
 		ID:    b.id("claims-figure"),
 		Title: "How large are the effects behind the claims?",
-		Data:  b.data("claims"),
+		Data:  []string{b.data("claims")},
 		Caption: fmt.Sprintf("Mean ratio A/B of each claim's metric over its region with its %s bootstrap interval; a ratio of 1 is no difference. Shaded: the margin of equivalence, ±%s. %s",
 			b.level(), percentWords(b.f.Study.Margin), b.clock()),
 	}
@@ -331,7 +436,7 @@ func (b *builder) claimsFigure() *document.Figure {
 			index[s] = i
 			floor, _ := b.floor(s)
 			f.Panels = append(f.Panels, document.Panel{
-				Title: s.experiment + " (" + b.better(s) + ")",
+				Title: s.experiment + " (" + betterWords(s.metric) + ")",
 				Plot:  document.Dots{X: document.Axis{Label: "ratio A/B, " + axisWords(s.metric)}, Middle: 1, Margin: b.f.Study.Margin, Floor: floor.Ratio},
 			})
 		}

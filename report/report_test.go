@@ -12,8 +12,8 @@ import (
 )
 
 func TestRenderWritesEverything(t *testing.T) {
-	dir := t.TempDir()
-	paths, err := Render(dir, small(), Spec{})
+	dir, in := t.TempDir(), small().input()
+	paths, err := Render(dir, in, Spec{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +38,7 @@ func TestRenderWritesEverything(t *testing.T) {
 	if err := json.Unmarshal(data, &back); err != nil {
 		t.Fatal(err)
 	}
-	if len(back.Cells) != len(small().Findings.Cells) {
+	if len(back.Cells) != len(in.Findings.Cells) {
 		t.Errorf("findings.json has %d cells", len(back.Cells))
 	}
 }
@@ -84,11 +84,11 @@ func links(s string) []string {
 }
 
 func TestSameBytes(t *testing.T) {
-	a, err := files(small(), Spec{})
+	a, err := files(small().input(), Spec{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := files(small(), Spec{})
+	b, err := files(small().input(), Spec{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +116,7 @@ func TestFullStudyIsSmall(t *testing.T) {
 }
 
 func TestUnknownFormat(t *testing.T) {
-	_, err := Render(t.TempDir(), small(), Spec{Formats: []string{"htm"}})
+	_, err := Render(t.TempDir(), small().input(), Spec{Formats: []string{"htm"}})
 	if err == nil || !strings.Contains(err.Error(), `"html"`) {
 		t.Errorf("error = %v, want one that names the formats", err)
 	}

@@ -19,8 +19,8 @@ func Summary(f analysis.Findings) string {
 	}
 	var b strings.Builder
 	for _, c := range f.Claims {
-		fmt.Fprintf(&b, "%-*s  %s %-12s  %s\n", width, document.Clean(c.Claim.Name, false),
-			verdict(c.Verdict, false).Mark(), c.Verdict, document.Clean(cmp.Or(c.Sentence, c.Claim.Statement), false))
+		fmt.Fprintf(&b, "%-*s  %s %s\n", width, document.Clean(c.Claim.Name, false),
+			verdict(c.Verdict, false).Mark(), document.Clean(cmp.Or(c.Sentence, c.Verdict+": "+c.Claim.Statement), false))
 	}
 	if len(f.Claims) == 0 {
 		b.WriteString("The study makes no claim; see the tables of the report.\n")

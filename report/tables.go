@@ -66,19 +66,20 @@ var (
 func (b *builder) claimsTable() *document.Table {
 	t := &document.Table{
 		ID:      b.remember("claims", b.id("claims")),
-		Caption: "Claims with their effects over the region: the mean ratio A/B of the metric. " + b.clock(),
+		Title:   "Claims and their effects",
+		Caption: "The effect is the mean ratio A/B of the metric over the cells of the region, with its " + b.level() + " bootstrap interval over blocks. " + b.clock(),
 		Columns: []document.Column{
 			{Key: "claim", Title: "claim", Head: true},
-			{Key: "experiment", Title: "experiment"},
-			{Key: "metric", Title: "metric"},
-			{Key: "a", Title: "A"},
-			{Key: "b", Title: "B"},
-			{Key: "region", Title: "region"},
-			{Key: "expected", Title: "A expected"},
 			{Key: "verdict", Title: "verdict"},
-			{Key: "ratio", Title: "ratio A/B"},
+			{Key: "ratio", Title: "ratio A/B [interval]"},
 			{Key: "noise_floor", Title: "noise floor"},
 			{Key: "cells", Title: "cells"},
+			{Key: "a", Title: "A"},
+			{Key: "b", Title: "B"},
+			{Key: "expected", Title: "expected"},
+			{Key: "region", Title: "region"},
+			{Key: "metric", Title: "metric"},
+			{Key: "experiment", Title: "experiment"},
 		},
 	}
 	for _, c := range b.f.Claims {
@@ -87,13 +88,13 @@ func (b *builder) claimsTable() *document.Table {
 			where = "everywhere"
 		}
 		var floor document.Value = document.Text("none")
-		if c.Noise > 0 {
+		if c.Noise > 1 {
 			floor = document.Text(ratioWords(c.Noise))
 		}
 		t.Rows = append(t.Rows, document.Row{Notes: notes(c.Warnings), Values: []document.Value{
-			document.Text(c.Claim.Name), document.Text(c.Claim.Experiment), document.Text(c.Metric),
-			document.Text(c.Claim.Compare[0]), document.Text(c.Claim.Compare[1]), document.Text(where),
-			document.Text(c.Claim.Expect), verdict(c.Verdict, false), estimate(c.Effect), floor, document.Count(c.Cells),
+			document.Text(c.Claim.Name), verdict(c.Verdict, false), estimate(c.Effect), floor, document.Count(c.Cells),
+			document.Text(c.Claim.Compare[0]), document.Text(c.Claim.Compare[1]), document.Text(c.Claim.Expect),
+			document.Text(where), document.Text(c.Metric), document.Text(c.Claim.Experiment),
 		}})
 	}
 	return finish(t)
@@ -101,9 +102,10 @@ func (b *builder) claimsTable() *document.Table {
 
 func (b *builder) mediansTable(s series) *document.Table {
 	t := &document.Table{
-		ID: b.remember(mediansKey(s), b.id("medians", s.experiment, s.metric)),
-		Caption: fmt.Sprintf("%s: median over runs with its %s interval from order statistics; n runs. %s",
-			metricWords(s.metric), b.level(), b.clock()),
+		ID:    b.remember(mediansKey(s), b.id("medians", s.experiment, s.metric)),
+		Title: "Medians of the " + metricWords(s.metric),
+		Caption: fmt.Sprintf("Median over n runs with its %s interval from order statistics (%s). %s",
+			b.level(), betterWords(s.metric), b.clock()),
 		Columns: []document.Column{
 			{Key: "firewall", Title: "firewall", Head: true}, rulesColumn, frameColumn,
 			{Key: "n", Title: "n"},
@@ -127,9 +129,10 @@ func (b *builder) ratiosTable(s series, p [2]string, control bool) *document.Tab
 		what = "A/A pair: " + p[0] + " and " + p[1] + " are the same firewall"
 	}
 	t := &document.Table{
-		ID: b.remember(ratiosKey(s, p), b.id("ratios", s.experiment, s.metric, p[0], p[1])),
-		Caption: fmt.Sprintf("%s: ratio A/B by Hodges and Lehmann with its %s interval from the exact rank-sum test; p corrected by Holm over the family. %s. %s %s",
-			metricWords(s.metric), b.level(), what, b.floorWords(s), b.clock()),
+		ID:    b.remember(ratiosKey(s, p), b.id("ratios", s.experiment, s.metric, p[0], p[1])),
+		Title: fmt.Sprintf("Ratios %s / %s", p[0], p[1]),
+		Caption: fmt.Sprintf("%s: ratio A/B by Hodges and Lehmann with its %s interval from the rank-sum test (%s), exact or by the normal approximation (ties, 50 runs and more); p corrected by Holm over the family. %s. %s %s",
+			capital(metricWords(s.metric)), b.level(), betterWords(s.metric), what, b.floorWords(s), b.clock()),
 		Columns: []document.Column{
 			rulesColumn, frameColumn,
 			{Key: "n_a", Title: "n A"},
@@ -139,6 +142,7 @@ func (b *builder) ratiosTable(s series, p [2]string, control bool) *document.Tab
 			{Key: "p_holm", Title: "p (Holm)"},
 			{Key: "p_unadjusted", Title: "p (unadjusted)"},
 			{Key: "family", Title: "family"},
+			{Key: "test", Title: "test"},
 			{Key: "verdict", Title: "A is"},
 		},
 	}
@@ -146,10 +150,18 @@ func (b *builder) ratiosTable(s series, p [2]string, control bool) *document.Tab
 		t.Rows = append(t.Rows, document.Row{Notes: notes(c.Warnings), Values: []document.Value{
 			document.Count(c.Rules), document.Count(c.FrameSize), document.Count(c.NA), document.Count(c.NB),
 			estimate(c.Ratio), document.Range(estimate(c.Ratio90)), document.Probability(c.HolmP), document.Probability(c.P),
-			document.Count(c.Family), verdict(c.Verdict, c.Minor),
+			document.Count(c.Family), document.Text(testWords(c.Exact)), verdict(c.Verdict, c.Minor),
 		}})
 	}
 	return finish(t)
+}
+
+// testWords says which distribution p and the intervals come from.
+func testWords(exact bool) string {
+	if exact {
+		return "exact"
+	}
+	return "normal"
 }
 
 // costs of a series.
@@ -175,19 +187,34 @@ func costUnit(costs []analysis.RuleCost) document.Unit {
 	return u
 }
 
+// costWords says what a rule adds to.
+func costWords(c analysis.RuleCost) string {
+	what := "Time that a rule adds to what the " + metricWords(c.Metric) + " is made of"
+	switch c.Metric {
+	case "rtt_median":
+		what = "Time that a rule adds to a round trip"
+	case "receiver_frame_rate":
+		what = "Time that a rule adds to a frame's stay in the firewall (1/frame rate)"
+	}
+	if c.Traversals > 1 {
+		what += fmt.Sprintf(", in which the list is walked %d times", c.Traversals)
+	}
+	return what
+}
+
 func (b *builder) costTable(s series) *document.Table {
 	costs := b.costs(s)
 	if len(costs) == 0 {
 		return nil
 	}
 	t := &document.Table{
-		ID: b.remember(costKey(s), b.id("cost", s.experiment, s.metric)),
-		Caption: fmt.Sprintf("Cost of a rule in %s: slope against the number of rules by Theil and Sen, with its %s bootstrap interval over blocks. %s",
-			metricWords(s.metric), b.level(), b.clock()),
+		ID:      b.remember(costKey(s), b.id("cost", s.experiment, s.metric)),
+		Title:   "Cost of a rule",
+		Caption: fmt.Sprintf("%s; Theil–Sen slope with its %s bootstrap interval over blocks. %s", costWords(costs[0]), b.level(), b.clock()),
 		Columns: []document.Column{
 			{Key: "firewall", Title: "firewall", Head: true}, frameColumn,
 			{Key: "slope", Title: "slope [interval]", Unit: costUnit(costs)},
-			{Key: "intercept", Title: "at no rule", Unit: b.unit(s)},
+			{Key: "intercept", Title: "at no rule", Unit: document.ScaleUnit(costs[0].Unit, costs[0].Intercept)},
 		},
 	}
 	for _, c := range costs {
@@ -200,8 +227,8 @@ func (b *builder) costTable(s series) *document.Table {
 
 func (b *builder) costRatioTable(s series) *document.Table {
 	t := &document.Table{
-		Caption: fmt.Sprintf("Cost of a rule in %s, A against B: ratio of the slopes with its %s bootstrap interval over blocks. %s",
-			metricWords(s.metric), b.level(), b.clock()),
+		Title:   "Cost of a rule, A against B",
+		Caption: fmt.Sprintf("Ratio of the slopes with its %s bootstrap interval over blocks. %s", b.level(), b.clock()),
 		Columns: []document.Column{
 			{Key: "a", Title: "A", Head: true}, {Key: "b", Title: "B", Head: true}, frameColumn,
 			{Key: "ratio", Title: "ratio of slopes [interval]"},
@@ -209,7 +236,7 @@ func (b *builder) costRatioTable(s series) *document.Table {
 	}
 	for _, c := range b.f.CostRatios {
 		if c.Experiment == s.experiment && c.Metric == s.metric {
-			t.Rows = append(t.Rows, document.Row{Values: []document.Value{
+			t.Rows = append(t.Rows, document.Row{Notes: notes(c.Warnings), Values: []document.Value{
 				document.Text(c.A), document.Text(c.B), document.Count(c.FrameSize), estimate(c.Ratio),
 			}})
 		}
@@ -224,17 +251,18 @@ func (b *builder) costRatioTable(s series) *document.Table {
 // shortTable counts verdicts: the comparisons in a few lines.
 func (b *builder) shortTable() *document.Table {
 	t := &document.Table{
-		Caption: fmt.Sprintf("Verdicts of all comparisons, by pair. A cell is one number of rules at one frame size; equivalent means that the %s interval of the ratio lies within ±%s; minor, that it is significant all the same. %s",
+		Title: "Verdicts of all comparisons, A against B",
+		Caption: fmt.Sprintf("A cell is one number of rules at one frame size; equivalent means that the %s interval of the ratio lies within ±%s; minor counts those of them whose difference is significant all the same. %s",
 			percentWords(1-2*b.f.Study.Alpha), percentWords(b.f.Study.Margin), b.clock()),
 		Columns: []document.Column{
 			{Key: "experiment", Title: "experiment", Head: true},
 			{Key: "metric", Title: "metric", Head: true},
 			{Key: "a", Title: "A", Head: true}, {Key: "b", Title: "B", Head: true},
 			{Key: "cells", Title: "cells"},
-			{Key: "slower", Title: "▲ A slower"},
-			{Key: "faster", Title: "▼ A faster"},
+			{Key: "slower", Title: "▲ slower"},
+			{Key: "faster", Title: "▼ faster"},
 			{Key: "equivalent", Title: "= equivalent"},
-			{Key: "minor", Title: "≈ of them minor"},
+			{Key: "minor", Title: "≈ minor"},
 			{Key: "inconclusive", Title: "○ inconclusive"},
 			{Key: "noise_floor", Title: "noise floor"},
 		},

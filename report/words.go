@@ -9,42 +9,36 @@ import (
 	"github.com/rampart-bench/rampart/report/document"
 )
 
-// metricWords are the names of metrics for readers. A metric that is not here keeps its own name.
+// metricWords are the names of metrics for readers. A metric that nobody knows keeps its own name.
 func metricWords(name string) string {
-	switch name {
-	case "rtt_median":
-		return "round-trip time, median of a run"
-	case "rtt_p99":
-		return "round-trip time, 99th percentile of a run"
-	case "rtt_mean":
-		return "round-trip time, mean of a run"
-	case "rule_load":
-		return "time to load the rule-set"
-	case "throughput", "rate":
-		return "UDP payload received"
-	case "frame_rate", "frames":
-		return "frames received"
-	case "loss":
-		return "share of frames lost"
+	if m, known := analysis.LookupMetric(name); known {
+		return m.Noun
 	}
 	return strings.ReplaceAll(name, "_", " ")
 }
 
 // axisWords is metricWords where there is little room.
 func axisWords(name string) string {
-	words := metricWords(name)
-	if short, _, ok := strings.Cut(words, ", "); ok {
-		if name == "rtt_p99" {
-			return short + ", p99"
-		}
-		return short
+	switch name {
+	case "rtt_p99":
+		return "round-trip time, p99"
+	case "rule_load":
+		return "time to load"
 	}
-	return words
+	return metricWords(name)
 }
 
-// lowerIsBetter tells which way a metric points, by its unit: a rate is better when it is higher,
-// anything else (a time, a loss) when it is lower.
-func lowerIsBetter(unit string) bool { return !strings.HasSuffix(unit, "/s") }
+// betterWords says which way a metric points.
+func betterWords(name string) string {
+	m, known := analysis.LookupMetric(name)
+	switch {
+	case !known:
+		return "which way is better is not known"
+	case m.HigherIsBetter:
+		return "higher is better"
+	}
+	return "lower is better"
+}
 
 // clockWords says what time meant, for captions.
 func clockWords(clock string) string {
@@ -97,6 +91,16 @@ func verdict(word string, minor bool) document.Verdict {
 		return document.Inconclusive
 	}
 	return document.None
+}
+
+// effectWords is a claim's sentence without the verdict that it begins with, for where that stands
+// beside it.
+func effectWords(c analysis.ClaimResult) string {
+	s := c.Sentence
+	for _, v := range []string{analysis.Agrees, analysis.Disagrees, analysis.Inconclusive} {
+		s = strings.TrimPrefix(s, capital(v)+": ")
+	}
+	return capital(s)
 }
 
 func estimate(i analysis.Interval) document.Estimate {

@@ -72,7 +72,8 @@ type Claim struct {
 // A Table is a grid with a header. Every row has as many values as there are columns.
 type Table struct {
 	ID      string // the stem of its files, and unique in the document
-	Caption string
+	Title   string // what it is, in a few words
+	Caption string // what a reader must know of its numbers
 	Columns []Column
 	Rows    []Row
 	Notes   []int // that hold for every row
@@ -98,8 +99,8 @@ type Figure struct {
 	ID      string // the stem of its files, and unique in the document
 	Title   string // the question
 	Caption string
-	Alt     string // what a reader who does not see the figure should know
-	Data    string // the table with the same numbers, by its ID
+	Alt     string   // what a reader who does not see the figure should know
+	Data    []string // the tables with the same numbers, by their IDs
 	Legend  []Key
 	Panels  []Panel
 }
@@ -140,6 +141,7 @@ const (
 	Series    StyleKind = iota // a line with points, the Index-th of them
 	Reference                  // a level that something is held against, the Index-th of them
 	Mark                       // a verdict; Index is the Verdict
+	Plain                      // a point without a verdict of interest
 	Band                       // the noise floor
 	Margin                     // the margin of equivalence
 )
@@ -196,14 +198,14 @@ type HeatCell struct {
 }
 
 // Dots are estimates beside each other, one a row, against bands around a middle: a forest plot.
-// The axis is logarithmic when Log is set.
+// The axis is logarithmic.
 type Dots struct {
 	X       Axis
 	Middle  float64
 	Floor   float64 // noise floor as a ratio; 0 for none
 	Margin  float64 // δ of equivalence; 0 for none
 	Rows    []Dot
-	Compact bool // many rows: no labels
+	Compact bool // many rows: no labels, and marks only for what differs
 }
 
 // A Dot is one row of Dots.

@@ -115,8 +115,10 @@ func scales(name string) []Unit {
 		return []Unit{{name, "s", 1e-9}, {name, "ms", 1e-6}, {name, "µs", 1e-3}, {name, "ns", 1}}
 	case "bit/s":
 		return []Unit{{name, "Gbit/s", 1e-9}, {name, "Mbit/s", 1e-6}, {name, "kbit/s", 1e-3}, {name, "bit/s", 1}}
-	case "frames/s", "packets/s", "1/s":
-		return []Unit{{name, name, 1}}
+	case "1/s":
+		return []Unit{{name, "frames/s", 1}}
+	case "1": // a share
+		return []Unit{{name, "%", 100}}
 	}
 	return []Unit{{name, name, 1}}
 }
@@ -233,13 +235,16 @@ func decimal(x float64, d int) string {
 	return group(s)
 }
 
-// group puts commas between the thousands of a printed number.
+// group puts commas between the thousands of a printed number of five digits or more.
 func group(s string) string {
 	sign, rest := "", s
 	if strings.HasPrefix(rest, "-") {
 		sign, rest = "-", rest[1:]
 	}
 	whole, fraction, point := strings.Cut(rest, ".")
+	if len(whole) < 5 {
+		return s
+	}
 	var b strings.Builder
 	for i, c := range whole {
 		if i > 0 && (len(whole)-i)%3 == 0 {

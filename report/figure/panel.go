@@ -77,7 +77,8 @@ func logarithmic(a *plot.Axis, lo, hi float64) {
 }
 
 func lines(pl *plot.Plot, d document.Lines, pen pen) {
-	pl.X.Label.Text, pl.Y.Label.Text = latin(d.X.Label), latin(d.Y.Label)
+	pl.X.Label.Text = latin(d.X.Label)
+	pl.Y.Label.Text = fit(d.Y.Label, pl.Y.Label.TextStyle, pen.points(150))
 	xlo, xhi := extent(d.X.Levels)
 	logarithmic(&pl.X, xlo/1.15, xhi*1.15)
 	pl.X.Tick.Marker = plot.ConstantTicks(levelTicks(d.X.Levels))
@@ -218,8 +219,8 @@ func level(l document.Level, pen pen) painter {
 
 func heatMap(pl *plot.Plot, d document.HeatMap, pen pen) {
 	pl.X.Label.Text, pl.Y.Label.Text = latin(d.X), latin(d.Y)
-	nominal(&pl.X, d.Columns, false)
-	nominal(&pl.Y, d.Rows, true)
+	nominal(&pl.X, d.Columns, false, pen)
+	nominal(&pl.Y, d.Rows, true, pen)
 	pl.Add(painter(func(c draw.Canvas, p *plot.Plot) {
 		x, y := p.Transforms(&c)
 		label := pen.text()
@@ -231,14 +232,14 @@ func heatMap(pl *plot.Plot, d document.HeatMap, pen pen) {
 				continue
 			}
 			fill(c, shade(cell.Shade, d.Limit), rectangle(x(col-0.48), y(row-0.47), x(col+0.48), y(row+0.47)))
-			pen.verdict(c, cell.Verdict, vg.Point{X: x(col), Y: y(row - 0.22)}, pen.points(3.4), onShade)
-			c.FillText(label, vg.Point{X: x(col), Y: y(row + 0.2)}, latin(cell.Text))
+			pen.verdict(c, cell.Verdict, vg.Point{X: x(col), Y: y(row - 0.19)}, pen.points(3.4), onShade)
+			c.FillText(label, vg.Point{X: x(col), Y: y(row + 0.22)}, latin(cell.Text))
 		}
 	}))
 }
 
 // nominal puts names at the whole numbers of an axis, from the top down where it is inverted.
-func nominal(a *plot.Axis, names []string, inverted bool) {
+func nominal(a *plot.Axis, names []string, inverted bool, pen pen) {
 	ticks := make([]plot.Tick, len(names))
 	for i, n := range names {
 		ticks[i] = plot.Tick{Value: float64(i), Label: latin(n)}
@@ -246,6 +247,7 @@ func nominal(a *plot.Axis, names []string, inverted bool) {
 	a.Tick.Marker = plot.ConstantTicks(ticks)
 	a.Tick.Length, a.LineStyle.Width, a.Tick.LineStyle.Width = 0, 0, 0
 	a.Min, a.Max = -0.5, float64(len(names))-0.5
+	a.Padding = pen.points(3)
 	if inverted {
 		a.Scale = plot.InvertedScale{Normalizer: plot.LinearScale{}}
 	}
@@ -273,7 +275,7 @@ func dots(pl *plot.Plot, d document.Dots, pen pen, c draw.Canvas) {
 	for i, r := range d.Rows {
 		names[i] = fit(r.Label, style, (c.Max.X-c.Min.X)*0.4)
 	}
-	nominal(&pl.Y, names, true)
+	nominal(&pl.Y, names, true, pen)
 	if d.Compact {
 		pl.Y.Tick.Marker = plot.ConstantTicks(nil)
 	}
@@ -307,19 +309,23 @@ func dot(c draw.Canvas, r document.Dot, x func(float64) vg.Length, y vg.Length, 
 	if !positive(r.Value) {
 		return
 	}
-	clr := verdictColour(r.Verdict)
-	width, radius := 1.5, 4.0
+	clr, at := verdictColour(r.Verdict), vg.Point{X: x(r.Value.Value), Y: y}
+	differs := r.Verdict == document.Slower || r.Verdict == document.Faster
+	width := 1.5
 	if compact {
-		width, radius = 0.8, 2.2
+		width = 0.8
+		if !differs {
+			clr = colour(mutedColour)
+		}
 	}
 	if r.Value.Level > 0 {
 		c.StrokeLine2(pen.line(clr, width), x(r.Value.Lo), y, x(r.Value.Hi), y)
 	}
-	if r.Verdict == document.None {
-		fill(c, colour(inkColour), polygon(vg.Point{X: x(r.Value.Value), Y: y}, pen.points(1.6), 8, 0))
+	if r.Verdict == document.None || compact && !differs {
+		pen.plain(c, at)
 		return
 	}
-	pen.verdict(c, r.Verdict, vg.Point{X: x(r.Value.Value), Y: y}, pen.points(radius), clr)
+	pen.verdict(c, r.Verdict, at, pen.points(4), clr)
 }
 
 // dotsExtent is the range of the estimates, the middle, the floor and the margin.
@@ -349,7 +355,7 @@ func bars(pl *plot.Plot, d document.Bars, pen pen, c draw.Canvas) {
 	for i, r := range d.Rows {
 		names[i] = fit(r.Label, style, (c.Max.X-c.Min.X)*0.4)
 	}
-	nominal(&pl.Y, names, true)
+	nominal(&pl.Y, names, true, pen)
 	pl.X.Label.Text = latin(d.X.Label)
 	pl.X.Min, pl.X.Max = d.X.Lo, d.X.Hi
 	if pl.X.Max <= pl.X.Min {
@@ -387,7 +393,7 @@ func BarsExtent(rows []document.Bar) (lo, hi float64) {
 	if lo == hi {
 		return -1, 1
 	}
-	room := (hi - lo) * 0.04
+	room := (hi - lo) * 0.06
 	if lo < 0 {
 		lo -= room
 	}
@@ -409,7 +415,7 @@ func levelTicks(levels []float64) []plot.Tick {
 
 // logTicks names round numbers on a logarithmic axis: the coarsest series that gives at least three.
 func logTicks(lo, hi float64) []plot.Tick {
-	for _, steps := range [][]float64{{1}, {1, 3}, {1, 2, 5}, {1, 1.5, 2, 3, 4, 6, 8}} {
+	for _, steps := range [][]float64{{1}, {1, 3}, {1, 2, 5}, {1, 2, 3, 5}, {1, 1.5, 2, 3, 4, 6, 8}} {
 		var ticks []plot.Tick
 		for e := math.Floor(math.Log10(lo)); e <= math.Ceil(math.Log10(hi)); e++ {
 			for _, s := range steps {
@@ -436,6 +442,7 @@ func linearTicks(lo, hi float64) []plot.Tick {
 				v := k * step * f
 				// Rounded to the step, so that 0.30000000000000004 is 0.3.
 				v, _ = strconv.ParseFloat(strconv.FormatFloat(v, 'g', 12, 64), 64)
+				v += 0 // no negative zero
 				ticks = append(ticks, plot.Tick{Value: v, Label: short(v)})
 			}
 			return ticks

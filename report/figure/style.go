@@ -228,11 +228,18 @@ func drawSample(c draw.Canvas, s document.Style, p pen) {
 	case document.Mark:
 		v := document.Verdict(s.Index)
 		p.verdict(c, v, mid, p.points(4), verdictColour(v))
+	case document.Plain:
+		p.plain(c, mid)
 	case document.Band:
 		across(p.floorLine())
 	case document.Margin:
 		fill(c, translucent(colour(mutedColour), 0.22), rectangle(c.Min.X, c.Min.Y+2, c.Max.X, c.Max.Y-2))
 	}
+}
+
+// plain draws the point of an estimate that needs no verdict.
+func (p pen) plain(c draw.Canvas, at vg.Point) {
+	fill(c, colour(inkColour), polygon(at, p.points(1.7), 10, 0))
 }
 
 func (p pen) floorLine() draw.LineStyle {

@@ -39,8 +39,8 @@ func header(t *document.Table, noted bool) []string {
 	var names []string
 	for i, c := range t.Columns {
 		unit := ""
-		if c.Unit.Name != "" {
-			unit = "_" + strings.NewReplacer("/", "_per_", " ", "_", "%", "percent").Replace(c.Unit.Name)
+		if c.Unit.Name != "" && c.Unit.Name != "1" {
+			unit = "_" + strings.NewReplacer("1/s", "per_s", "/", "_per_", " a ", "_per_", " ", "_").Replace(c.Unit.Name)
 		}
 		for _, suffix := range suffixes(t, i) {
 			names = append(names, inert(c.Key+suffix+unit))

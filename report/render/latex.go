@@ -18,7 +18,7 @@ func LaTeX(t *document.Table) []byte {
 	if len(t.Rows) > longTable {
 		environment, packages = "longtable", "booktabs,longtable"
 	}
-	fmt.Fprintf(&b, "%% %s\n%% \\usepackage{%s}\n", comment(t.Caption), packages)
+	fmt.Fprintf(&b, "%% %s. %s\n%% \\usepackage{%s}\n", comment(t.Title), comment(t.Caption), packages)
 	var align, head strings.Builder
 	for i, c := range t.Columns {
 		if columnNumeric(t, i) {

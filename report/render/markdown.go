@@ -2,6 +2,7 @@ package render
 
 import (
 	"fmt"
+	"html"
 	"regexp"
 	"strings"
 
@@ -94,7 +95,7 @@ func (m *markdown) code(c document.Code) {
 	}
 	block := fence + "\n" + strings.TrimSuffix(text, "\n") + "\n" + fence
 	if c.Fold {
-		m.line("<details><summary>%s</summary>\n\n%s\n\n</details>", md(c.Name), block)
+		m.line("<details><summary>%s</summary>\n\n%s\n\n</details>", summary(c.Name), block)
 		return
 	}
 	if c.Name != "" {
@@ -115,14 +116,15 @@ func (m *markdown) definitions(d document.Definitions) {
 func (m *markdown) table(t *document.Table) {
 	csv := tableFile(t.ID, "csv")
 	if len(t.Rows) > markdownRows {
-		m.line("**%s** %d rows: [%s](%s)%s", md(t.Caption), len(t.Rows), csv, csv, mdRefs(t.Notes))
+		m.line("**%s.** %d rows: [%s](%s). %s%s", md(t.Title), len(t.Rows), csv, csv, md(t.Caption), mdRefs(t.Notes))
 		return
 	}
 	if t.Fold {
-		m.line("<details><summary>%s</summary>", md(t.Caption))
+		m.line("<details><summary>%s</summary>", summary(t.Title))
 	} else {
-		m.line("**%s**%s", md(t.Caption), mdRefs(t.Notes))
+		m.line("**%s.**", md(t.Title))
 	}
+	m.line("%s%s", paragraph(t.Caption), mdRefs(t.Notes))
 	var head, rule strings.Builder
 	for i, c := range t.Columns {
 		head.WriteString("| " + md(title(c)) + " ")
@@ -152,7 +154,11 @@ func (m *markdown) table(t *document.Table) {
 func (m *markdown) figure(f *document.Figure) {
 	m.line("**%s**", md(f.Title))
 	m.line("![%s](%s)", md(f.Alt), figureFile(f.ID, "svg"))
-	m.line("%s <sub>[PDF](%s) · [data](%s)</sub>", md(f.Caption), figureFile(f.ID, "pdf"), tableFile(f.Data, "csv"))
+	files := fmt.Sprintf("[PDF](%s)", figureFile(f.ID, "pdf"))
+	for _, id := range f.Data {
+		files += fmt.Sprintf(" · [data](%s)", tableFile(id, "csv"))
+	}
+	m.line("%s <sub>%s</sub>", md(f.Caption), files)
 }
 
 func (m *markdown) notes(notes []document.Note) {
@@ -176,6 +182,9 @@ func mdRefs(notes []int) string {
 	}
 	return " <sup>" + strings.Join(parts, ",") + "</sup>"
 }
+
+// summary is text inside an HTML element, where Markdown is not read.
+func summary(s string) string { return html.EscapeString(document.Clean(s, false)) }
 
 // lineStart matches what opens a block at the beginning of a line: a list item or a rule.
 var lineStart = regexp.MustCompile(`^(\d+)([.)])`)
