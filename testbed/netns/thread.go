@@ -37,18 +37,14 @@ func newThread(enter func() error) (*thread, error) {
 		stopped: make(chan struct{}),
 	}
 	started := make(chan error)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with this function
+	onOwnThread(func() {
 		defer close(t.stopped)
 		err := enter()
 		if err == nil {
 			err = t.isolateMounts()
 		}
 		started <- err
-		if err != nil {
-			return
-		}
-		for {
+		for err == nil {
 			select {
 			case call := <-t.calls:
 				call()
@@ -56,8 +52,29 @@ func newThread(enter func() error) (*thread, error) {
 				return
 			}
 		}
-	}()
+	})
 	return t, <-started
+}
+
+// onOwnThread runs f on a thread that nothing else runs on and that ends with f. It is never the
+// process's first thread: that one cannot end, and its namespaces are what /proc shows as those of the
+// whole process.
+func onOwnThread(f func()) {
+	go func() {
+		runtime.LockOSThread()
+		if unix.Gettid() != os.Getpid() {
+			f() // and the thread ends, for it is never unlocked
+			return
+		}
+		locked := make(chan struct{})
+		go func() { // cannot be on the first thread while this goroutine holds it
+			runtime.LockOSThread()
+			close(locked)
+			f()
+		}()
+		<-locked
+		runtime.UnlockOSThread()
+	}()
 }
 
 // newNamespace starts a thread in a network namespace that did not exist before.
