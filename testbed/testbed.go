@@ -90,7 +90,7 @@ type Node interface {
 
 	// Start runs a command. Arguments are passed as they are, with no shell between. argv[0] that
 	// begins with "./" is below the scratch folder, which is also the working directory. Standard
-	// error goes to the debug log, and its end is in the error of Wait, an [*ExitError].
+	// error goes to the debug log, and its end is in the error of Wait.
 	Start(ctx context.Context, argv ...string) (Conn, error)
 }
 

@@ -423,7 +423,7 @@ func TestCancelEndsChildren(t *testing.T) {
 	}
 	cancel()
 	err = conn.Wait()
-	exit, ok := errors.AsType[*testbed.ExitError](err)
+	exit, ok := errors.AsType[*ExitError](err)
 	if !ok || exit.ExitCode() != -1 || !errors.Is(err, context.Canceled) {
 		t.Errorf("wait: %v", err)
 	}

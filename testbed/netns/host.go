@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rampart-bench/rampart/testbed"
 )
 
 const (
@@ -25,8 +27,13 @@ const (
 // /run with noexec, where the helper could not be started from.
 var scratchRoots = []string{"/run/rampart", "/var/lib/rampart"}
 
-// howToGetPrivileges is the next step for a user without them.
-const howToGetPrivileges = "run rampart as root (sudo), or in a user namespace of its own: unshare --map-root-user --net --mount rampart …"
+// unable says that this machine, or this user on it, cannot have network namespaces.
+func unable(mend, format string, args ...any) error {
+	return &testbed.UnableError{Provider: providerName, Reason: fmt.Sprintf(format, args...), Mend: mend}
+}
+
+// getPrivileges is the next step for a user without them.
+const getPrivileges = "run rampart as root (sudo), or in a user namespace of its own: unshare --map-root-user --net --mount rampart …"
 
 // checkCapabilities looks for the capabilities that making namespaces and links takes.
 func checkCapabilities() error {
@@ -45,8 +52,7 @@ func checkCapabilities() error {
 		}
 	}
 	if len(missing) > 0 {
-		return fmt.Errorf("network namespaces need %s, which this process lacks: %w; %s",
-			strings.Join(missing, " and "), fs.ErrPermission, howToGetPrivileges)
+		return unable(getPrivileges, "making network namespaces takes %s, which this process lacks", strings.Join(missing, " and "))
 	}
 	return nil
 }
@@ -59,7 +65,7 @@ func prepareHost() error {
 			return err
 		}
 		if mountErr := unix.Mount("tmpfs", runFolder, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0755"); mountErr != nil {
-			return fmt.Errorf("%w, and mounting a private one in this user namespace: %w; %s", err, mountErr, howToGetPrivileges)
+			return unable(getPrivileges, "%v, and a private one cannot be mounted: %v", err, mountErr)
 		}
 		if err := makeFolders(); err != nil {
 			return err
@@ -151,7 +157,7 @@ func makeScratch(name string) (string, error) {
 		scratch := filepath.Join(root, folderName(name))
 		return scratch, os.Mkdir(scratch, 0o755)
 	}
-	return "", fmt.Errorf("make scratch folder: %s are all mounted with noexec: mount one without it", strings.Join(scratchRoots, " and "))
+	return "", unable("mount -o remount,exec /run", "programs may not be started from %s: they are mounted with noexec", strings.Join(scratchRoots, " and "))
 }
 
 // findScratch returns every scratch folder of the testbed; after Up there is one.

@@ -76,6 +76,9 @@ func makeLink(spec testbed.Spec, i int, first, second *thread) error {
 		PeerMTU:          uint32(l.MTU),
 	}
 	err = first.withNetlink(func(h *netlink.Handle) error { return h.LinkAdd(veth) })
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		return unable("modprobe veth", "this kernel has no veth links, or may not load their module")
+	}
 	if err != nil {
 		return fmt.Errorf("make link %s: %w", l.Name, err)
 	}

@@ -73,8 +73,8 @@ type step struct {
 	do, undo func() error
 }
 
-// Up makes the testbed. The error wraps fs.ErrExist when one of that name is there, and
-// fs.ErrPermission when this process lacks the privileges.
+// Up makes the testbed. The error wraps fs.ErrExist when one of that name is there, and is a
+// [*testbed.UnableError] when this process or this kernel cannot make one.
 func (p *Provider) Up(ctx context.Context, spec testbed.Spec) (testbed.Testbed, error) {
 	if err := spec.Validate(); err != nil {
 		return nil, fmt.Errorf("bring up testbed: %w", err)

@@ -148,7 +148,7 @@ func exitError(ctx context.Context, name string, err error, said *tail) error {
 	if cause := context.Cause(ctx); cause != nil && code < 0 && !errors.Is(err, cause) {
 		err = fmt.Errorf("%w (%w)", err, cause)
 	}
-	return &testbed.ExitError{Command: name, Code: code, Stderr: said.String(), Err: err}
+	return &ExitError{Command: name, Code: code, Stderr: said.String(), Err: err}
 }
 
 // tailSize is how much of the end of standard error an error quotes, in bytes.

@@ -80,10 +80,16 @@ func onOwnThread(f func()) {
 // newNamespace starts a thread in a network namespace that did not exist before.
 func newNamespace() (*thread, error) {
 	return newThread(func() error {
-		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		switch err := unix.Unshare(unix.CLONE_NEWNET); err {
+		case nil:
+			return nil
+		case unix.EINVAL: // unshare(2)
+			return unable("use a kernel with CONFIG_NET_NS", "this kernel has no network namespaces")
+		case unix.ENOSPC:
+			return unable("sysctl user.max_net_namespaces=100000", "this user has as many network namespaces as he may")
+		default:
 			return fmt.Errorf("make network namespace: %w", err)
 		}
-		return nil
 	})
 }
 

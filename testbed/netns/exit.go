@@ -1,16 +1,16 @@
-package testbed
+package netns
 
 import (
 	"fmt"
 	"strings"
 )
 
-// ExitError is what Wait of a [Conn] returns for a command that did not end with status 0.
+// ExitError is what Wait of a command returns when it did not end with status 0.
 type ExitError struct {
 	Command string // argv[0]
-	Code    int    // exit status, or -1 when a signal or the loss of the node ended it
+	Code    int    // exit status, or -1 when a signal ended it
 	Stderr  string // the end of what it wrote to standard error
-	Err     error  // the cause as the provider knows it
+	Err     error  // from package exec, and why the command was cancelled
 }
 
 // ExitCode is the exit status, or -1.
