@@ -136,6 +136,10 @@ func firstOf(names []string) string {
 }
 
 func (r *reader) duplicate(s *schema, block *hclsyntax.Block, first hcl.Range) {
+	if s.labels != nil && s.occurs == perLabel {
+		r.fail(block.LabelRanges[0], fmt.Sprintf("There are two blocks %s %q", block.Type, block.Labels[0]), "The first is at %s:%d; write everything in that one.", first.Filename, first.Start.Line)
+		return
+	}
 	if s.occurs == once {
 		r.fail(block.DefRange(), fmt.Sprintf("There is more than one block %s", block.Type), "The first is at %s:%d; write everything in that one.", first.Filename, first.Start.Line)
 		return
@@ -335,9 +339,9 @@ func isList(v cty.Value) bool {
 	return ty.IsTupleType() || ty.IsListType() || ty.IsSetType()
 }
 
-// readList reads every element through parse and reports those that are there twice: hcl would put
-// the blame on the opening bracket.
-func readList[T comparable](b *body, name string, parse func(attribute, cty.Value) (T, *mistake)) []at[T] {
+// readEach reads every element through parse and puts mistakes down to the element: hcl would put the
+// blame on the opening bracket.
+func readEach[T any](b *body, name string, parse func(attribute, cty.Value) (T, *mistake)) []at[T] {
 	a := b.schema.attribute(name)
 	before := len(b.r.diags)
 	elements := b.elements(name)
@@ -345,29 +349,41 @@ func readList[T comparable](b *body, name string, parse func(attribute, cty.Valu
 		b.wrong(name, &mistake{"is an empty list", "Give at least one element, or leave the attribute out to get the default."})
 	}
 	var list []at[T]
-	seen := map[T]bool{}
 	for _, element := range elements {
 		v, wrong := parse(a, element.value)
-		switch {
-		case wrong != nil:
+		if wrong != nil {
 			b.r.fail(element.rng, fmt.Sprintf("An element of %s %s", name, wrong.summary), "%s", wrong.right)
-		case seen[v]:
-			b.r.fail(element.rng, fmt.Sprintf("%v is in %s twice", v, name), "Every element counts once; remove this one.")
-		default:
-			seen[v] = true
-			list = append(list, at[T]{v, element.rng})
+			continue
 		}
+		list = append(list, at[T]{v, element.rng})
 	}
 	return list
 }
 
-func (b *body) texts(name string) []at[string] { return readList(b, name, attribute.text) }
+// distinct reports the elements that are there twice, and leaves them out.
+func distinct[T comparable](b *body, name string, list []at[T]) []at[T] {
+	var kept []at[T]
+	seen := map[T]bool{}
+	for _, e := range list {
+		if seen[e.value] {
+			b.r.fail(e.rng, fmt.Sprintf("%v is in %s twice", e.value, name), "Every element counts once; remove this one.")
+			continue
+		}
+		seen[e.value] = true
+		kept = append(kept, e)
+	}
+	return kept
+}
+
+func (b *body) texts(name string) []at[string] {
+	return distinct(b, name, readEach(b, name, attribute.text))
+}
 
 func (b *body) wholes(name string) []at[int] {
-	return readList(b, name, func(a attribute, v cty.Value) (int, *mistake) {
+	return distinct(b, name, readEach(b, name, func(a attribute, v cty.Value) (int, *mistake) {
 		n, wrong := a.amount(v)
 		return int(n), wrong
-	})
+	}))
 }
 
 // values drops the places.

@@ -14,10 +14,11 @@ func claimSchema() *schema {
 		attributes: []attribute{
 			{name: "statement", kind: text, required: true, example: `"With linear look-ups nftables is slower than iptables"`, doc: "What is claimed, in a sentence."},
 			{name: "experiment", kind: reference, example: "experiment.latency", doc: "The experiment that tests it. Default: the only one there is."},
-			{name: "metric", kind: text, doc: "The metric it is about, as records name it. Default: the first of the measurement, `rtt_median` or what the receiver got."},
+			{name: "metric", kind: text, doc: "The metric it is about: `rtt_median`, `rtt_p99` or `rule_load` of icmp_rtt, `receiver_bit_rate` or `rule_load` of udp_iperf3. Default: the first of these."},
 			{name: "compare", kind: texts, required: true, example: `["nftables-linear", "iptables-linear"]`, doc: "Two firewalls of the experiment, the first judged against the second."},
 			{name: "where", kind: region, example: `{ rules = ">= 1000", frame_size = ">= 64 and < 512" }`, doc: "The region of the matrix, by factor: a number, or conditions joined by `and`. Default: all of it."},
-			{name: "expect", kind: text, required: true, oneOf: []string{"slower", "faster", "similar"}, example: `"slower"`, doc: "What the first firewall is, against the second. Slower means worse, whichever way the metric points; similar means within the margin of the analysis block."},
+			{name: "expect", kind: text, required: true, oneOf: []string{analysis.Slower, analysis.Faster, analysis.Similar, analysis.Mixed}, example: `"slower"`, doc: "What the first firewall is, against the second, in the mean over the region. `slower` means worse, whichever way the metric points; `similar` means within the margin of the analysis block; `mixed` means that single cells differ significantly, at least one in each direction, and none by more than `within`."},
+			{name: "within", kind: number, def: "0.1", min: "0", max: "1", doc: "By how much the cells of a claim that expects `mixed` may differ."},
 		},
 	}
 }
@@ -30,13 +31,21 @@ func (r *reader) readClaim(b *body, all []experiment, known firewalls) analysis.
 		Metric:    b.text("metric"),
 		Expect:    b.text("expect"),
 	}
+	if within := b.number("within"); claim.Expect == analysis.Mixed {
+		claim.Within = within
+	} else if b.has("within") {
+		b.wrong("within", &mistake{"means nothing here", `It bounds the cells of a claim with expect = "mixed"; remove this line.`})
+	}
 	before := len(r.diags)
 	e, found := r.claimed(b, all)
 	claim.Experiment = e.spec.Name
+	if metrics := metricsOf(e.spec.Measurement.Kind); found && claim.Metric != "" && !slices.Contains(metrics, claim.Metric) {
+		b.wrong("metric", &mistake{fmt.Sprintf("cannot be %q", cut(claim.Metric, 40)), unknown(claim.Metric, metrics, fmt.Sprintf("Of %s it can be", e.spec.Measurement.Kind))})
+	}
 	claim.Compare = r.claimPair(b, e, found, known)
 	claim.Where = r.readRegion(b, "where")
 	if found && e.clean && !r.failedSince(before) && !e.hasCell(claim) {
-		r.fail(b.rangeOf("where"), fmt.Sprintf("Claim %q is about no cell of experiment %q", b.label, e.spec.Name), "Its levels are rules = %v and frame_size = %v; none of their combinations is in this region.", e.rulesOf(claim.Compare[0]), e.spec.FrameSizes)
+		r.fail(b.rangeOf("where"), fmt.Sprintf("Claim %q is about no cell of experiment %q", b.label, e.spec.Name), "Its levels are rules = %v and frame_size = %v; none of their combinations is in this region.", e.rulesOf(claim.Compare), e.spec.FrameSizes)
 	}
 	return claim
 }
@@ -68,7 +77,7 @@ func (r *reader) claimed(b *body, all []experiment) (experiment, bool) {
 
 func (r *reader) claimPair(b *body, e experiment, found bool, known firewalls) [2]string {
 	before := len(r.diags)
-	names := b.texts("compare")
+	names := readEach(b, "compare", attribute.text)
 	if r.failedSince(before) {
 		return [2]string{}
 	}
@@ -85,7 +94,7 @@ func (r *reader) claimPair(b *body, e experiment, found bool, known firewalls) [
 	pair := [2]string{names[0].value, names[1].value}
 	if found && !r.failedSince(before) {
 		if wrong := e.checkPair(pair); wrong != nil {
-			b.r.fail(b.rangeOf("compare"), wrong.summary, "%s", wrong.right)
+			r.fail(b.rangeOf("compare"), wrong.summary, "%s", wrong.right)
 		}
 	}
 	return pair
@@ -98,13 +107,16 @@ func (e experiment) hasCell(claim analysis.Claim) bool {
 			return !slices.ContainsFunc(claim.Where, func(c analysis.Condition) bool { return c.Factor == factor && !c.Holds(level) })
 		})
 	}
-	return in("rules", e.rulesOf(claim.Compare[0])) && in("frame_size", e.spec.FrameSizes)
+	return in("rules", e.rulesOf(claim.Compare)) && in("frame_size", e.spec.FrameSizes)
 }
 
-// rulesOf are the numbers of rules that a firewall is measured with.
-func (e experiment) rulesOf(name string) []int {
-	if spec, err := e.spec.Firewall(name); err == nil && !spec.HasRules() {
-		return []int{0}
+// rulesOf are the numbers of rules at which the two firewalls meet. One without rules meets the other
+// at each of its numbers.
+func (e experiment) rulesOf(pair [2]string) []int {
+	for _, name := range pair {
+		if spec, err := e.spec.Firewall(name); err == nil && spec.HasRules() {
+			return e.spec.Rules
+		}
 	}
-	return e.spec.Rules
+	return []int{0}
 }

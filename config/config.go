@@ -59,44 +59,37 @@ func Load(src Source) (*Config, error) {
 	return cfg, nil
 }
 
-// load reads texts, then values from outside, then blocks, and gives up between these steps when there
-// were mistakes that would bring others with them.
+// load reads texts, then the values from outside, then blocks. It stops before the blocks when a text
+// could not be read, as every reference to what stands there would be another mistake.
 func (r *reader) load(src Source) *Config {
 	cfg := &Config{Files: map[string]string{}}
-	root := &body{r: r, schema: grammar(), attributes: hclsyntax.Attributes{}}
+	root := &body{r: r, schema: grammar()}
 	inputs := r.inputs(src)
+	outside := r.variableFiles(src.VarFiles)
+	var texts []*hclsyntax.Body
 	for _, in := range inputs {
 		cfg.Files[in.name] = string(in.text)
 		if parsed, ok := r.parse(in.shown, in.text); ok {
-			r.noAssignments(parsed)
+			texts = append(texts, parsed)
 			root.blocks = append(root.blocks, parsed.Blocks...)
 		}
 	}
-	outside := r.outside(src)
-	if len(r.diags) > 0 {
+	unread := len(r.diags) > 0
+	r.commandLine(src.Vars, outside)
+	r.overrideProvider(src.Provider, cfg)
+	for _, parsed := range texts {
+		r.noAssignments(parsed)
+	}
+	if unread {
 		return nil
 	}
 	root.check("A configuration")
 	r.checkContent(root, inputs)
 
-	values, texts := r.readVariables(root.children("variable"), outside)
-	cfg.Variables = texts
+	variables := r.readVariables(root.children("variable"), outside, cfg)
 	cfg.Digest = digest(cfg.Files, cfg.Variables)
-	r.resolve(root, values, cfg)
-	r.overrideProvider(src.Provider, cfg)
+	r.resolve(root, variables, cfg)
 	return cfg
-}
-
-// outside reads the values given from outside: files first, so that the command line wins.
-func (r *reader) outside(src Source) map[string]given {
-	all := map[string]given{}
-	for _, path := range src.VarFiles {
-		if text, ok := r.readFile(path); ok {
-			r.variableFile(path, text, all)
-		}
-	}
-	r.commandLine(src.Vars, all)
-	return all
 }
 
 // noAssignments explains why a file of variables cannot be part of a configuration.
@@ -131,13 +124,16 @@ func (r *reader) resolve(root *body, variables map[string]cty.Value, cfg *Config
 	all := r.readFirewalls(walls)
 
 	bed := root.child("testbed")
-	cfg.Provider = bed.text("provider")
+	if provider := bed.text("provider"); cfg.Provider == "" {
+		cfg.Provider = provider
+	}
 	cfg.Testbed = r.readTestbed(bed)
 	cfg.Libvirt = readLibvirt(bed)
 	cfg.Image = chooseImage(bed, images)
 	cfg.Report = readReport(root.child("report"))
 	cfg.Study = readAnalysis(root.child("analysis"))
 	cfg.Study.Title = cfg.Report.Title
+	cfg.Study.Claims, cfg.Study.Experiments = []analysis.Claim{}, []analysis.Experiment{} // [] in JSON, not null
 
 	var read []experiment
 	for _, b := range trials {
@@ -154,11 +150,13 @@ func (r *reader) resolve(root *body, variables map[string]cty.Value, cfg *Config
 	}
 }
 
-// comparePair makes sure that the pair of a claim is among those that its experiment compares.
+// comparePair makes sure that the pair of a claim is among those that its experiment compares, in
+// either order.
 func comparePair(all []experiment, claim analysis.Claim) {
 	for i := range all {
 		study := &all[i].study
-		if study.Name == claim.Experiment && !slices.Contains(study.Compare, claim.Compare) {
+		reverse := [2]string{claim.Compare[1], claim.Compare[0]}
+		if study.Name == claim.Experiment && !slices.Contains(study.Compare, claim.Compare) && !slices.Contains(study.Compare, reverse) {
 			study.Compare = append(study.Compare, claim.Compare)
 		}
 	}

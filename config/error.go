@@ -74,11 +74,48 @@ func (e *Error) Render(w io.Writer, width int, color bool) error {
 			_, err := fmt.Fprintf(w, "%d more mistakes follow; mend these first.\n", len(e.diagnostics)-shown)
 			return err
 		}
-		if err := writer.WriteDiagnostic(d); err != nil {
+		if err := writer.WriteDiagnostic(e.presentable(d)); err != nil {
 			return fmt.Errorf("write diagnostics: %w", err)
 		}
 	}
 	return nil
+}
+
+// An excerpt is at most so long: hcl's writer would print every line of a list that spans a thousand,
+// and a line of a megabyte whole.
+const (
+	excerptLines = 8
+	excerptBytes = 400
+)
+
+// presentable is the diagnostic with a place that can be printed: only the first line of a long range,
+// and for a very long line its position in words.
+func (e *Error) presentable(d *hcl.Diagnostic) *hcl.Diagnostic {
+	rng := subject(d)
+	file := e.files[rng.Filename]
+	if file == nil || rng.Start.Byte > len(file.Bytes) {
+		return d
+	}
+	begin, end := lineAt(file.Bytes, rng.Start.Byte)
+	short := *d
+	switch {
+	case end-begin > excerptBytes:
+		short.Subject, short.Context, short.Expression = nil, nil, nil
+		short.Detail = fmt.Sprintf("On %s line %d, column %d, a line too long to be shown.\n\n%s", rng.Filename, rng.Start.Line, rng.Start.Column, d.Detail)
+	case rng.End.Line-rng.Start.Line > excerptLines || d.Context != nil && d.Context.End.Line-d.Context.Start.Line > excerptLines:
+		rng.End = hcl.Pos{Line: rng.Start.Line, Column: rng.Start.Column + 1, Byte: max(end, rng.Start.Byte)}
+		short.Subject, short.Context = &rng, nil
+	}
+	return &short
+}
+
+// lineAt gives the bytes between which the line around offset stands, without its line end.
+func lineAt(text []byte, offset int) (begin, end int) {
+	begin = bytes.LastIndexByte(text[:offset], '\n') + 1
+	if i := bytes.IndexByte(text[offset:], '\n'); i >= 0 {
+		return begin, offset + i
+	}
+	return begin, len(text)
 }
 
 // Diagnostics returns every mistake, ordered by file and place.
@@ -103,9 +140,8 @@ func (e *Error) excerpt(rng hcl.Range) string {
 	if file == nil || rng.Start.Byte > len(file.Bytes) {
 		return ""
 	}
-	begin := bytes.LastIndexByte(file.Bytes[:rng.Start.Byte], '\n') + 1
-	line, _, _ := bytes.Cut(file.Bytes[begin:], []byte("\n"))
-	return cut(strings.TrimRight(string(line), "\r"), 200)
+	begin, end := lineAt(file.Bytes, rng.Start.Byte)
+	return cut(strings.TrimRight(string(file.Bytes[begin:end]), "\r"), excerptBytes)
 }
 
 // cut shortens a text to at most n bytes, marking that it did.

@@ -42,7 +42,7 @@ func (r *reader) fail(rng hcl.Range, summary, right string, args ...any) {
 	r.diags = append(r.diags, d)
 }
 
-// failed reports whether there were mistakes since diags was as long as before.
+// failedSince reports whether mistakes were added since there were before of them.
 func (r *reader) failedSince(before int) bool { return len(r.diags) > before }
 
 // evaluate gives the value of an expression. It is false where a mistake was reported, here or for a

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"strconv"
 
 	"github.com/rampart-bench/rampart/experiments/firewall"
 )
@@ -12,7 +13,7 @@ func matrixSchema() *schema {
 		doc:  "The levels to combine. Each stands once in its list.",
 		attributes: []attribute{
 			{name: "firewall", kind: texts, def: `["iptables-linear", "iptables-indexed", "nftables-linear", "nftables-indexed"]`, doc: "Firewalls: blocks of this configuration, or predeclared ones."},
-			{name: "rules", kind: wholes, def: "[10, 100, 1000]", min: "2", max: "1000000", doc: "Entries of the rule-set. Two of them match the traffic, one for each direction, so there are at least 2."},
+			{name: "rules", kind: wholes, def: "[10, 100, 1000]", min: "2", max: strconv.Itoa(firewall.MaxRules), doc: "Entries of the rule-set. Two of them match the traffic, one for each direction, so there are at least 2."},
 			{name: "frame_size", kind: wholes, def: "[64, 512, 1518]", min: "64", max: "9234", doc: "Ethernet frames in bytes, header and FCS included (RFC 2544); at most the MTU of the links and 18."},
 		},
 	}

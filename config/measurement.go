@@ -63,6 +63,14 @@ func (b *body) seconds(name string) time.Duration {
 	return d
 }
 
+// metricsOf lists the metrics of a measurement that a claim can be about, the primary one first.
+func metricsOf(kind string) []string {
+	if kind == experiments.ICMPRTT {
+		return []string{"rtt_median", "rtt_p99", "rule_load"}
+	}
+	return []string{"receiver_bit_rate", "rule_load"}
+}
+
 // parameters tell the reader of a report what was measured.
 func parameters(m experiments.Measurement) map[string]string {
 	if m.Kind == experiments.ICMPRTT {

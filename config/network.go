@@ -18,7 +18,7 @@ func reservedNetworks() []struct{ network, reason string } {
 		{"0.0.0.0/8", "it means \"this network\" (RFC 1122)"},
 		{"127.0.0.0/8", "it never leaves a host (RFC 1122)"},
 		{"198.18.0.0/15", "the filler entries of the rule-sets are drawn from it, and must never match"},
-		{"224.0.0.0/3", "it is for multicast and reserved (RFC 5771, RFC 1112)"},
+		{"224.0.0.0/3", "it is for multicast, or reserved and the source of more filler entries (RFC 1112)"},
 	}
 }
 

@@ -97,41 +97,49 @@ func isConfiguration(e fs.DirEntry) bool {
 }
 
 func (r *reader) file(path string) []input {
-	text, ok := r.readFile(path)
-	if !ok {
+	text, err := readFile(path)
+	if err != nil {
+		r.unreadable(path, err)
 		return nil
 	}
 	return []input{{path, filepath.Base(path), text}}
 }
 
 // readFile reads at most [maxFile] bytes, so that neither a disk image nor /dev/zero does harm.
-func (r *reader) readFile(path string) ([]byte, bool) {
+func readFile(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		r.unreadable(path, err)
-		return nil, false
+		return nil, err
 	}
 	defer f.Close() // only read from
 	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
 	if err != nil {
-		r.unreadable(path, err)
-		return nil, false
+		return nil, err
 	}
 	if len(text) > maxFile {
-		r.fail(hcl.Range{}, fmt.Sprintf("File %s is larger than 1 MiB", path), "A configuration is a text of a few kilobytes; is this the right file?")
-		return nil, false
+		return nil, errTooLarge
 	}
-	return text, true
+	return text, nil
 }
 
+// errTooLarge is returned for a file of more than [maxFile] bytes.
+var errTooLarge = errors.New("it is larger than 1 MiB")
+
 func (r *reader) unreadable(path string, err error) {
-	var cause *fs.PathError
-	if errors.As(err, &cause) {
-		err = cause.Err
-	}
 	right := "Name the configuration with --config PATH."
-	if errors.Is(err, fs.ErrNotExist) {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		right = "Write a configuration with `rampart init`, or name another with --config PATH."
+	case errors.Is(err, errTooLarge):
+		right = "A configuration is a text of a few kilobytes; is this the right file?"
 	}
-	r.fail(hcl.Range{}, fmt.Sprintf("Cannot read %s: %v", path, err), "%s", right)
+	r.fail(hcl.Range{}, fmt.Sprintf("Cannot read %s: %v", path, reason(err)), "%s", right)
+}
+
+// reason is an error without the operation and the path, which the message has already.
+func reason(err error) error {
+	if path, ok := errors.AsType[*fs.PathError](err); ok {
+		return path.Err
+	}
+	return err
 }

@@ -12,6 +12,11 @@ func didYouMean(name string, candidates []string) string {
 	if len(name) > 64 {
 		return ""
 	}
+	for _, c := range candidates {
+		if len(name) > 2 && strings.HasPrefix(c, name) {
+			return fmt.Sprintf("Did you mean %q? ", c) // iptables is iptables-legacy sooner than nftables
+		}
+	}
 	best, distance := "", max(2, len(name)/3)+1
 	for _, c := range candidates {
 		if d := levenshtein.Distance(strings.ToLower(name), strings.ToLower(c), nil); d < distance {

@@ -109,12 +109,15 @@ func readNode(b *body, spec *testbed.Spec) {
 func (r *reader) readLinks(blocks []*body, spec *testbed.Spec) {
 	written := [2]*body{}
 	for _, b := range blocks {
+		var unplaced testbed.LinkSpec // read all the same, for its mistakes
 		i, ok := r.linkPlace(b, spec)
 		if !ok {
+			r.readLink(b, &unplaced)
 			continue
 		}
 		if first := written[i]; first != nil {
 			r.fail(b.rng, fmt.Sprintf("Two links join %s and %s", spec.Links[i].Nodes[0], spec.Links[i].Nodes[1]), "The first is at %s:%d; the chain has one between sender and firewall and one between firewall and receiver.", first.rng.Filename, first.rng.Start.Line)
+			r.readLink(b, &unplaced)
 			continue
 		}
 		written[i] = b

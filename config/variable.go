@@ -40,16 +40,17 @@ type given struct {
 	rng  hcl.Range
 }
 
-// readVariables gives the value of each variable and, as texts, those that came from outside.
-func (r *reader) readVariables(blocks []*body, outside map[string]given) (map[string]cty.Value, map[string]string) {
-	values, texts := map[string]cty.Value{}, map[string]string{}
+// readVariables gives the value of each variable, and keeps those that came from outside as texts.
+func (r *reader) readVariables(blocks []*body, outside map[string]given, cfg *Config) map[string]cty.Value {
+	values := map[string]cty.Value{}
+	cfg.Variables = map[string]string{}
 	for _, b := range blocks {
 		v := r.readVariable(b)
 		g, ok := outside[b.label]
 		switch {
 		case ok:
 			values[b.label] = r.receive(v, g)
-			texts[b.label] = g.text
+			cfg.Variables[b.label] = g.text
 		case v.def != cty.NilVal:
 			values[b.label] = v.def
 		default:
@@ -58,7 +59,7 @@ func (r *reader) readVariables(blocks []*body, outside map[string]given) (map[st
 		}
 	}
 	r.checkDeclared(outside, values)
-	return values, texts
+	return values
 }
 
 func (r *reader) checkDeclared(outside map[string]given, declared map[string]cty.Value) {
@@ -93,7 +94,7 @@ func (r *reader) readVariable(b *body) variable {
 	}
 	converted, err := convert.Convert(value, v.want)
 	if err != nil {
-		b.wrong("default", &mistake{"is not of the variable's type", fmt.Sprintf("A %s is needed: %v.", v.want.FriendlyName(), err)})
+		b.wrong("default", &mistake{"is not of the variable's type", fmt.Sprintf("Write %s.", typeName(v.want))})
 		converted = cty.DynamicVal
 	}
 	v.def = converted
@@ -105,12 +106,12 @@ func isNullLiteral(expr hcl.Expression) bool {
 	return ok && literal.Val.IsNull()
 }
 
-// receive reads a value from outside as Terraform does: on the command line a value for a variable
-// that is not a string is an expression, and everything else is the text as it stands.
+// receive reads a value from outside as Terraform does: on the command line a value for a list or an
+// object is an expression, and for everything else the text as it stands.
 func (r *reader) receive(v variable, g given) cty.Value {
 	expr := g.expr
 	if expr == nil {
-		if v.isText() {
+		if v.isPlain() {
 			return r.conform(v, g, cty.StringVal(g.text))
 		}
 		parsed, ok := r.parseExpression(g.rng.Filename, []byte(g.text))
@@ -126,12 +127,12 @@ func (r *reader) receive(v variable, g given) cty.Value {
 	return r.conform(v, g, value)
 }
 
-// isText reports whether the command line gives the variable's text as it stands.
-func (v variable) isText() bool {
+// isPlain reports whether the command line gives the variable's text as it stands.
+func (v variable) isPlain() bool {
 	if v.want != cty.DynamicPseudoType {
-		return v.want == cty.String
+		return v.want.IsPrimitiveType()
 	}
-	return v.def == cty.NilVal || v.def.Type() == cty.String
+	return v.def == cty.NilVal || v.def.Type().IsPrimitiveType()
 }
 
 // conform holds a value from outside to the variable's type or, without one, to the kind of its
@@ -145,12 +146,22 @@ func (r *reader) conform(v variable, g given, value cty.Value) cty.Value {
 	if err == nil && (want != cty.DynamicPseudoType || v.def == cty.NilVal || alike(v.def, converted)) {
 		return converted
 	}
-	needed := want.FriendlyName()
 	if err == nil {
-		needed = v.def.Type().FriendlyName()
+		want = v.def.Type()
 	}
-	r.fail(g.rng, fmt.Sprintf("The value of variable %q is of the wrong type", v.body.label), "A value of type %s is needed, as declared at %s:%d.", needed, v.body.rng.Filename, v.body.rng.Start.Line)
+	r.fail(g.rng, fmt.Sprintf("The value of variable %q is of the wrong type", v.body.label), "Give %s, as declared at %s:%d.", typeName(want), v.body.rng.Filename, v.body.rng.Start.Line)
 	return cty.DynamicVal
+}
+
+// typeName is a type with its article.
+func typeName(ty cty.Type) string {
+	switch {
+	case ty.IsTupleType():
+		return "a list"
+	case ty.IsObjectType():
+		return "an object"
+	}
+	return "a " + ty.FriendlyName()
 }
 
 // alike reports whether two values that are no primitives are both lists or both objects.
@@ -173,6 +184,20 @@ func (r *reader) commandLine(assignments []string, into map[string]given) {
 		rng := hcl.Range{Filename: file, Start: hcl.InitialPos, End: hcl.Pos{Line: 1, Column: len(value) + 1, Byte: len(value)}}
 		into[name] = given{text: value, rng: rng}
 	}
+}
+
+// variableFiles reads the files of --var-file in order; the last value for a name counts.
+func (r *reader) variableFiles(paths []string) map[string]given {
+	all := map[string]given{}
+	for _, path := range paths {
+		text, err := readFile(path)
+		if err != nil {
+			r.fail(hcl.Range{}, fmt.Sprintf("Cannot read the variables in %s: %v", path, reason(err)), "Name a file of lines NAME = VALUE with --var-file.")
+			continue
+		}
+		r.variableFile(path, text, all)
+	}
+	return all
 }
 
 // variableFile reads a file of assignments.

@@ -1,0 +1,7 @@
+experiment "latency" {
+  matrix {
+    rules      = var.sizes
+    frame_size = [64]
+  }
+  repetitions = var.repetitions
+}
