@@ -20,7 +20,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/iotest"
 	"time"
 )
 
@@ -352,46 +351,59 @@ func temporaries(t *testing.T, dir string) []string {
 	return left
 }
 
-// endless gives zeros, and tells when it was first read.
-type endless struct {
-	once sync.Once
-	read chan struct{}
-}
+// endless gives zeros, slowly.
+type endless struct{}
 
-func (e *endless) Read(p []byte) (int, error) {
-	e.once.Do(func() { close(e.read) })
+func (endless) Read(p []byte) (int, error) {
 	time.Sleep(time.Millisecond)
 	clear(p)
 	return len(p), nil
 }
 
+// arrived waits until the node has written to a temporary file in dir.
+func arrived(dir string) {
+	for range 200 {
+		files, _ := filepath.Glob(filepath.Join(dir, ".put-*"))
+		if len(files) > 0 {
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// failing gives a little, and an error once the node has begun to write.
+type failing struct {
+	dir string
+	err error
+}
+
+func (f failing) Read([]byte) (int, error) { arrived(f.dir); return 0, f.err }
+
 func TestInterruptedPutChangesNothing(t *testing.T) {
 	s := startServer(t)
+	boom := errors.New("boom")
 	for _, test := range []struct {
 		name string
-		put  func(ctx context.Context, c *Client, name string) error
+		put  func(ctx context.Context, c *Client, dir string) error
 	}{
-		{"reader fails", func(ctx context.Context, c *Client, name string) error {
-			boom := errors.New("boom")
-			err := c.Put(ctx, name, 0o644, io.MultiReader(strings.NewReader("new"), iotest.ErrReader(boom)))
+		{"reader fails", func(ctx context.Context, c *Client, dir string) error {
+			err := c.Put(ctx, "file", 0o644, io.MultiReader(strings.NewReader("new"), failing{dir, boom}))
 			if !errors.Is(err, boom) {
 				return fmt.Errorf("the reader's error is lost: %w", err)
 			}
 			return nil
 		}},
-		{"context ends", func(ctx context.Context, c *Client, name string) error {
+		{"context ends", func(ctx context.Context, c *Client, dir string) error {
 			ctx, cancel := context.WithCancel(ctx)
-			in := &endless{read: make(chan struct{})}
-			go func() { <-in.read; time.Sleep(100 * time.Millisecond); cancel() }()
-			if err := c.Put(ctx, name, 0o644, in); !errors.Is(err, context.Canceled) {
+			go func() { arrived(dir); cancel() }()
+			if err := c.Put(ctx, "file", 0o644, endless{}); !errors.Is(err, context.Canceled) {
 				return fmt.Errorf("not the context's error: %w", err)
 			}
 			return nil
 		}},
-		{"connection is lost", func(ctx context.Context, c *Client, name string) error {
-			in := &endless{read: make(chan struct{})}
-			go func() { <-in.read; time.Sleep(100 * time.Millisecond); c.Close() }()
-			if err := c.Put(ctx, name, 0o644, in); err == nil {
+		{"connection is lost", func(ctx context.Context, c *Client, dir string) error {
+			go func() { arrived(dir); c.Close() }()
+			if err := c.Put(ctx, "file", 0o644, endless{}); err == nil {
 				return errors.New("no error")
 			}
 			return nil
@@ -403,7 +415,7 @@ func TestInterruptedPutChangesNothing(t *testing.T) {
 			if err := c.Put(t.Context(), "file", 0o644, strings.NewReader("old")); err != nil {
 				t.Fatal(err)
 			}
-			if err := test.put(t.Context(), c, "file"); err != nil {
+			if err := test.put(t.Context(), c, config.Scratch); err != nil {
 				t.Fatal(err)
 			}
 			if left := temporaries(t, config.Scratch); len(left) > 0 {
@@ -561,9 +573,9 @@ func TestHostThatFallsSilent(t *testing.T) {
 	calls := map[string]func() error{
 		"Wait":  conn.Wait,
 		"Read":  func() error { _, err := io.Copy(io.Discard, conn); return err },
-		"Write": func() error { _, err := io.Copy(conn, &endless{read: make(chan struct{})}); return err },
+		"Write": func() error { _, err := io.Copy(conn, endless{}); return err },
 		"Start": func() error { _, err := c.Start(ctx, "true"); return err },
-		"Put":   func() error { return c.Put(ctx, "x", 0o644, &endless{read: make(chan struct{})}) },
+		"Put":   func() error { return c.Put(ctx, "x", 0o644, endless{}) },
 	}
 	type result struct {
 		name string

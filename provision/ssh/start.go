@@ -143,10 +143,10 @@ func (s *session) explain(err error) error {
 	switch {
 	case err == nil:
 		return nil
+	case s.ctx.Err() != nil: // and the status is what it made of losing its standard input
+		return fmt.Errorf("run %s: %w", s.name, context.Cause(s.ctx))
 	case errors.As(err, &exit):
 		return &ExitError{Command: s.name, Status: exit.ExitStatus(), Signal: exit.Signal(), Stderr: s.stderr.String()}
-	case s.ctx.Err() != nil:
-		return fmt.Errorf("run %s: %w", s.name, context.Cause(s.ctx))
 	case errors.As(err, &missing):
 		return fmt.Errorf("run %s: the connection ended before the command: %w", s.name, err)
 	}
