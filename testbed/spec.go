@@ -116,6 +116,17 @@ var (
 	linkName = regexp.MustCompile(`^[a-z][a-z0-9_-]{0,14}$`)
 )
 
+// reservedNetworks cannot be a link's.
+var reservedNetworks = []struct {
+	network netip.Prefix
+	why     string
+}{
+	{netip.MustParsePrefix("0.0.0.0/8"), "it means this host (RFC 1122 §3.2.1.3)"},
+	{netip.MustParsePrefix("127.0.0.0/8"), "it is the loopback network (RFC 1122 §3.2.1.3)"},
+	{netip.MustParsePrefix("198.18.0.0/15"), "the filler entries of rule-sets are drawn from it and must never match (RFC 2544 appendix C.2.2)"},
+	{netip.MustParsePrefix("224.0.0.0/3"), "it is for multicast and reserved (RFC 5771, RFC 1112 §4)"},
+}
+
 // ValidateName checks the name of a testbed. Providers check every name that they are given before
 // they look for anything called so.
 func ValidateName(name string) error {
@@ -151,6 +162,11 @@ func (s Spec) Validate() error {
 			bad("node %q: queues = %d: use 1 to the number of vcpus (%d)", n.Role, n.Queues, n.VCPUs)
 		}
 	}
+	for _, role := range Roles() {
+		if !seen[role] {
+			bad("node %q is missing: a testbed has all three", role)
+		}
+	}
 	if len(s.Links) != 2 {
 		bad("testbed has %d links: a chain of three nodes has 2", len(s.Links))
 	}
@@ -165,6 +181,11 @@ func (s Spec) Validate() error {
 		}
 		if !l.Network.IsValid() || !l.Network.Addr().Is4() || l.Network.Bits() > 29 {
 			bad("link %q: network %s: use an IPv4 network of at least 8 addresses, such as 10.77.1.0/24", l.Name, l.Network)
+		}
+		for _, taken := range reservedNetworks {
+			if l.Network.IsValid() && l.Network.Overlaps(taken.network) {
+				bad("link %q: network %s overlaps %s: %s", l.Name, l.Network, taken.network, taken.why)
+			}
 		}
 		if l.MTU < 576 || l.MTU > 9216 {
 			bad("link %q: mtu = %d: use 576 to 9216", l.Name, l.MTU)
