@@ -40,7 +40,7 @@ func (e *ExitError) Error() string {
 	return fmt.Sprintf("run %s: %s: %s", e.Command, how, strings.TrimSpace(e.Stderr))
 }
 
-// Start runs a command on the node. Arguments arrive as they are: no shell expands them. argv[0] that
+// Start runs a command on the node, in the scratch folder if there is one. Arguments arrive as they are: no shell expands them. argv[0] that
 // begins with "./" is below the scratch folder. When ctx ends, the session is closed and so the
 // command's standard input; Wait then returns ctx's error. Wait returns nil for exit status 0, else an
 // error with ExitCode() int (an [*ExitError]) that holds the end of standard error.
@@ -58,8 +58,13 @@ func (c *Client) Start(ctx context.Context, argv ...string) (provision.Conn, err
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", argv[0], err)
 	}
-	// exec: no shell stays between sshd and the command.
-	s, err := c.start(ctx, argv[0], "exec "+line)
+	scratch, err := quote([]string{c.config.Scratch})
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", argv[0], err)
+	}
+	// exec: no shell stays between sshd and the command. Before the first Put there may be no
+	// scratch folder to be in.
+	s, err := c.start(ctx, argv[0], "cd "+scratch+" 2>/dev/null; exec "+line)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", argv[0], cause(ctx, err))
 	}
