@@ -310,6 +310,9 @@ func offloads(t *testing.T, bed testbed.Testbed, spec testbed.Spec) {
 				continue
 			}
 			features := output(t, bed.Node(role), "ethtool", "-k", l.Name)
+			if offersNoChecksums(bed.Node(role), l.Name) {
+				features = strings.Replace(features, "\nrx-checksumming: on [fixed]", "\nrx-checksumming: off", 1)
+			}
 			for _, feature := range []string{
 				"rx-checksumming", "tx-checksumming", "tcp-segmentation-offload",
 				"generic-segmentation-offload", "generic-receive-offload", "large-receive-offload",
@@ -320,6 +323,14 @@ func offloads(t *testing.T, bed testbed.Testbed, spec testbed.Spec) {
 			}
 		}
 	}
+}
+
+// offersNoChecksums: is this a virtio device without VIRTIO_NET_F_GUEST_CSUM (bit 1)? For such a one
+// newer kernels report rx-checksumming as fixed to on, though it then
+// only ever gets frames with complete checksums (drivers/net/virtio_net.c, virtnet_probe).
+func offersNoChecksums(node testbed.Node, link string) bool {
+	bits, err := run(context.Background(), node, "cat", "/sys/class/net/"+link+"/device/features")
+	return err == nil && len(bits) >= 2 && bits[1] == '0'
 }
 
 // ping sends echo requests from sender to receiver and holds whether they come back.
