@@ -1,0 +1,140 @@
+package libvirt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"syscall"
+	"time"
+
+	rpc "github.com/digitalocean/go-libvirt"
+	"github.com/digitalocean/go-libvirt/socket/dialers"
+)
+
+// ErrGone is wrapped by what fails because a node's machine no longer runs, or because libvirt
+// closed the connection that it depended on.
+var ErrGone = errors.New("the virtual machine is gone")
+
+// How long libvirt may take to answer. The library's calls have neither context nor time-out.
+const (
+	dialLimit = 10 * time.Second
+	callLimit = 30 * time.Second
+	// Where libvirt's QEMU user cannot open /dev/kvm but root can, libvirt probes QEMU again at
+	// every start; 68 s were seen.
+	createLimit = 150 * time.Second
+	closeLimit  = 2 * time.Second
+)
+
+// conn is one connection to libvirt. It is safe for use by several goroutines at once.
+type conn struct {
+	l    *rpc.Libvirt
+	sock net.Conn
+}
+
+// dial opens the first socket of e that answers.
+func dial(ctx context.Context, e endpoint) (*conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialLimit)
+	defer cancel()
+	var errs []error
+	for _, path := range e.sockets {
+		sock, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		c := &conn{l: rpc.NewWithDialer(dialers.NewAlreadyConnected(sock)), sock: sock}
+		if err := c.do(ctx, dialLimit, "open "+e.uri, func(l *rpc.Libvirt) error {
+			return l.ConnectToURI(rpc.ConnectURI(e.uri))
+		}); err != nil {
+			sock.Close()
+			if isCode(err, rpc.ErrAuthFailed, rpc.ErrAuthCancelled, rpc.ErrAuthUnavailable) {
+				return nil, &UnavailableError{"this user may not use " + path + ": " + err.Error(), mendPermission, err}
+			}
+			return nil, &UnavailableError{path + ": " + err.Error(), mendStart, err}
+		}
+		return c, nil
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("open %s: %w", e.uri, err)
+	}
+	return nil, unreachable(e.sockets, errs)
+}
+
+// do runs one call with a deadline. When that passes, or ctx ends, the connection is closed: there
+// is no other way to take a call back, and what libvirt does with it afterwards is not known.
+func (c *conn) do(ctx context.Context, limit time.Duration, what string, f func(*rpc.Libvirt) error) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit,
+		fmt.Errorf("libvirt did not answer within %s: look at its log, then restart it: systemctl restart libvirtd", limit))
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- f(c.l) }()
+	select {
+	case err := <-done:
+		return describe(what, err)
+	case <-ctx.Done():
+		c.sock.Close()
+		return fmt.Errorf("%s: %w", what, context.Cause(ctx))
+	}
+}
+
+// ask is [conn.do] for a call with a result.
+func ask[T any](ctx context.Context, c *conn, what string, f func(*rpc.Libvirt) (T, error)) (T, error) {
+	var result T
+	answers := make(chan T, 1)
+	err := c.do(ctx, callLimit, what, func(l *rpc.Libvirt) error {
+		v, err := f(l)
+		answers <- v
+		return err
+	})
+	if err == nil {
+		result = <-answers
+	}
+	return result, err
+}
+
+func describe(what string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, rpc.ErrInterrupted), errors.Is(err, syscall.EINVAL), errors.Is(err, net.ErrClosed), errors.Is(err, syscall.EPIPE):
+		return fmt.Errorf("%s: libvirt closed the connection (was it stopped?): %w", what, errDisconnected)
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
+// errDisconnected says that the daemon went away during a call.
+var errDisconnected = errors.New("connection to libvirt lost")
+
+// lost is closed once the connection is.
+func (c *conn) lost() <-chan struct{} { return c.l.Disconnected() }
+
+// close says goodbye for at most closeLimit.
+func (c *conn) close() {
+	ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
+	defer cancel()
+	_ = c.do(ctx, closeLimit, "close", (*rpc.Libvirt).Disconnect)
+	c.sock.Close()
+}
+
+// isCode reports whether err is an answer of libvirt with one of these numbers.
+func isCode(err error, codes ...rpc.ErrorNumber) bool {
+	var e rpc.Error
+	if !errors.As(err, &e) {
+		return false
+	}
+	for _, code := range codes {
+		if e.Code == uint32(code) {
+			return true
+		}
+	}
+	return false
+}
+
+// ignoreMissing is for removal: what is not there need not be removed.
+func ignoreMissing(err error) error {
+	if isCode(err, rpc.ErrNoDomain, rpc.ErrNoNetwork, rpc.ErrNoStorageVol, rpc.ErrNoStoragePool) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,209 @@
+package libvirt
+
+import (
+	"encoding/xml"
+	"errors"
+	"fmt"
+
+	"libvirt.org/go/libvirtxml"
+
+	"github.com/rampart-bench/rampart/testbed"
+)
+
+// machine is everything that a domain's XML is made of: a table of values, folded by [machine.xml].
+type machine struct {
+	name     string
+	metadata string // XML, or empty
+	kvm      bool
+	vcpus    int
+	memory   int64  // bytes
+	kernel   string // paths on libvirt's host
+	initrd   string
+	cmdline  string
+	overlay  string // path of the qcow2 that is /dev/vda
+	seed     string // path of the raw image that is /dev/vdb
+	nics     []nic
+}
+
+// nic is one virtio-net interface of a machine.
+type nic struct {
+	network  string
+	mac      string
+	queues   int // pairs
+	offloads bool
+	vhost    bool
+	isolated bool // reaches the host but no other machine on the same bridge
+}
+
+// machineType is QEMU's; libvirt turns the alias into the newest version of it, which is recorded.
+const machineType = "q35"
+
+// metadataNamespace marks our own element in a domain's XML.
+const metadataNamespace = "https://github.com/rampart-bench/rampart"
+
+// domainMetadata says whose domain it is, for people who find it with virsh.
+type domainMetadata struct {
+	XMLName xml.Name     `xml:"https://github.com/rampart-bench/rampart node"`
+	Testbed string       `xml:"testbed,attr"`
+	ID      string       `xml:"id,attr"`
+	Role    testbed.Role `xml:"role,attr"`
+}
+
+// xml is the domain: nothing that the study does not need, for every device costs boot time and may
+// interrupt the guest.
+func (m machine) xml() *libvirtxml.Domain {
+	d := &libvirtxml.Domain{
+		Type:       "qemu",
+		Name:       m.name,
+		Memory:     &libvirtxml.DomainMemory{Unit: "bytes", Value: uint(m.memory)},
+		VCPU:       &libvirtxml.DomainVCPU{Placement: "static", Value: uint(m.vcpus)},
+		OS:         m.os(),
+		Features:   &libvirtxml.DomainFeatureList{ACPI: &libvirtxml.DomainFeature{}, APIC: &libvirtxml.DomainFeatureAPIC{}},
+		CPU:        &libvirtxml.DomainCPU{Mode: "maximum"},
+		Clock:      &libvirtxml.DomainClock{Offset: "utc"},
+		OnPoweroff: "destroy",
+		OnReboot:   "destroy", // panic=-1 makes a panic a reboot: a node that died stays dead
+		OnCrash:    "destroy",
+		Devices:    m.devices(),
+	}
+	if m.kvm {
+		d.Type = "kvm"
+		d.CPU = &libvirtxml.DomainCPU{Mode: "host-passthrough", Migratable: "off"}
+	}
+	if m.metadata != "" {
+		d.Metadata = &libvirtxml.DomainMetadata{XML: m.metadata}
+	}
+	return d
+}
+
+// cpuModel is what QEMU is asked for, in its own words.
+func (m machine) cpuModel() string {
+	if m.kvm {
+		return "host"
+	}
+	return "max"
+}
+
+func (m machine) os() *libvirtxml.DomainOS {
+	return &libvirtxml.DomainOS{
+		Type:    &libvirtxml.DomainOSType{Arch: "x86_64", Machine: machineType, Type: "hvm"},
+		Kernel:  m.kernel,
+		Initrd:  m.initrd,
+		Cmdline: m.cmdline,
+	}
+}
+
+func (m machine) devices() *libvirtxml.DomainDeviceList {
+	zero := uint(0)
+	d := &libvirtxml.DomainDeviceList{
+		// Without these two libvirt adds a USB controller and a memory balloon by itself.
+		Controllers: []libvirtxml.DomainController{{Type: "usb", Index: &zero, Model: "none"}},
+		MemBalloon:  &libvirtxml.DomainMemBalloon{Model: "none"},
+		Serials: []libvirtxml.DomainSerial{{
+			Source: &libvirtxml.DomainChardevSource{Pty: &libvirtxml.DomainChardevSourcePty{}},
+			Target: &libvirtxml.DomainSerialTarget{Port: &zero},
+		}},
+		RNGs: []libvirtxml.DomainRNG{{
+			Model:   "virtio",
+			Backend: &libvirtxml.DomainRNGBackend{Random: &libvirtxml.DomainRNGBackendRandom{Device: "/dev/urandom"}},
+		}},
+	}
+	if m.overlay != "" {
+		d.Disks = append(d.Disks, virtioDisk("vda", m.overlay, "qcow2", false))
+	}
+	if m.seed != "" {
+		d.Disks = append(d.Disks, virtioDisk("vdb", m.seed, "raw", true))
+	}
+	for _, n := range m.nics {
+		d.Interfaces = append(d.Interfaces, n.xml())
+	}
+	return d
+}
+
+// virtioDisk is a disk that is thrown away with its testbed: writes need not reach the platter.
+func virtioDisk(dev, path, format string, readOnly bool) libvirtxml.DomainDisk {
+	d := libvirtxml.DomainDisk{
+		Device: "disk",
+		Driver: &libvirtxml.DomainDiskDriver{Name: "qemu", Type: format, Cache: "unsafe"},
+		Source: &libvirtxml.DomainDiskSource{File: &libvirtxml.DomainDiskSourceFile{File: path}},
+		Target: &libvirtxml.DomainDiskTarget{Dev: dev, Bus: "virtio"},
+	}
+	if readOnly {
+		d.ReadOnly = &libvirtxml.DomainDiskReadOnly{}
+	}
+	return d
+}
+
+func (n nic) xml() libvirtxml.DomainInterface {
+	driver := &libvirtxml.DomainInterfaceDriver{Name: "qemu"}
+	if n.vhost {
+		driver.Name = "vhost"
+	}
+	if n.queues > 1 {
+		driver.Queues = uint(n.queues)
+	}
+	if !n.offloads {
+		// What the device does not offer, no driver in the guest can switch on. mrg_rxbuf stays: it
+		// is how frames are buffered, and large MTUs need it.
+		driver.Host = &libvirtxml.DomainInterfaceDriverHost{CSum: "off", GSO: "off", TSO4: "off", TSO6: "off", ECN: "off", UFO: "off"}
+		driver.Guest = &libvirtxml.DomainInterfaceDriverGuest{CSum: "off", TSO4: "off", TSO6: "off", ECN: "off", UFO: "off"}
+	}
+	x := libvirtxml.DomainInterface{
+		MAC:    &libvirtxml.DomainInterfaceMAC{Address: n.mac},
+		Source: &libvirtxml.DomainInterfaceSource{Network: &libvirtxml.DomainInterfaceSourceNetwork{Network: n.network}},
+		Model:  &libvirtxml.DomainInterfaceModel{Type: "virtio"},
+		Driver: driver,
+	}
+	if n.isolated {
+		x.PortOptions = &libvirtxml.DomainInterfacePortOptions{Isolated: "yes"}
+	}
+	return x
+}
+
+// backend is the name of what carries a nic's frames on the host.
+func (n nic) backend() string {
+	if n.vhost {
+		return "vhost-net"
+	}
+	return "qemu"
+}
+
+// parseMachine finds the machine type in a live domain's XML.
+func parseMachine(doc string) (string, error) {
+	var d libvirtxml.Domain
+	if err := d.Unmarshal(doc); err != nil {
+		return "", err
+	}
+	if d.OS == nil || d.OS.Type == nil || d.OS.Type.Machine == "" {
+		return "", errors.New("it names no machine type")
+	}
+	return d.OS.Type.Machine, nil
+}
+
+// nodeMachine is the machine of a node.
+func (s state) nodeMachine(role testbed.Role, overlay, seed string) (machine, error) {
+	meta, err := xml.Marshal(domainMetadata{Testbed: s.Ident.Name, ID: s.Ident.ID, Role: role})
+	if err != nil {
+		return machine{}, fmt.Errorf("write metadata of node %s: %w", role, err)
+	}
+	node := s.Spec.Node(role)
+	m := machine{
+		name:     s.Ident.domain(role),
+		metadata: string(meta),
+		kvm:      s.KVM,
+		vcpus:    node.VCPUs,
+		memory:   node.Memory,
+		kernel:   s.Kernel,
+		initrd:   s.Initrd,
+		cmdline:  s.CommandLine,
+		overlay:  overlay,
+		seed:     seed,
+		nics:     []nic{{network: s.Ident.management(), mac: s.Ident.mac(role, 0), queues: 1, offloads: true, vhost: s.VHost, isolated: true}},
+	}
+	for i, link := range s.Spec.Links {
+		if link.Address(role).IsValid() {
+			m.nics = append(m.nics, nic{network: s.Ident.link(i), mac: s.Ident.mac(role, 1+i), queues: node.Queues, offloads: link.Offloads, vhost: s.VHost})
+		}
+	}
+	return m, nil
+}

@@ -1,0 +1,283 @@
+package libvirt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	rpc "github.com/digitalocean/go-libvirt"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/rampart-bench/rampart/provision/ssh"
+	"github.com/rampart-bench/rampart/testbed"
+)
+
+// Up implements [testbed.Provider]. What a crashed process left of a testbed of that name is removed
+// first; a testbed that lives is an error that wraps fs.ErrExist.
+func (p *Provider) Up(ctx context.Context, spec testbed.Spec) (testbed.Testbed, error) {
+	tb, err := p.up(ctx, spec)
+	if err != nil {
+		return nil, fmt.Errorf("bring up testbed %s: %w", spec.Name, err)
+	}
+	return tb, nil
+}
+
+func (p *Provider) up(ctx context.Context, spec testbed.Spec) (_ *running, err error) {
+	if err := errors.Join(spec.Validate(), p.options.Image.check()); err != nil {
+		return nil, err
+	}
+	unlock, err := p.tryLock(lockName(spec.Name))
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	c, err := p.control(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.clearLeftovers(ctx, c, spec.Name); err != nil {
+		return nil, err
+	}
+	kvm, reason, err := p.choose(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if !kvm {
+		p.log.Warn("no KVM: QEMU emulates the processors of the nodes (TCG): times are those of an emulator, ten times and more those of hardware", "reason", reason)
+	}
+	tb, err := p.newRunning(state{Ident: newIdent(spec.Name), Spec: spec, KVM: kvm, VHost: kvm && hasVHost(), Autodestroy: !p.options.KeepAfterClose})
+	if err != nil {
+		return nil, err
+	}
+	if err := tb.bringUp(ctx, c, reason); err != nil {
+		return nil, errors.Join(err, tb.abandon(ctx))
+	}
+	return tb, nil
+}
+
+// clearLeftovers makes room for a testbed. Its lock is held, so what exists without a living domain
+// belongs to nobody.
+func (p *Provider) clearLeftovers(ctx context.Context, c *conn, name string) error {
+	inv, err := p.take(ctx, c, func(id ident) bool { return id.Name == name })
+	if err != nil || inv.empty() {
+		return err
+	}
+	for _, d := range inv.domains {
+		word, err := domainState(ctx, c, d)
+		if err != nil {
+			return err
+		}
+		if word != stateGone {
+			return fmt.Errorf("it is up already (domain %s is %s): %w: remove it first with rampart down, or use another name", d.Name, word, fs.ErrExist)
+		}
+	}
+	p.log.Info("removing what an earlier testbed of this name left", "testbed", name, "networks", len(inv.networks), "volumes", len(inv.volumes))
+	return p.remove(ctx, c, inv)
+}
+
+// hasVHost reports whether the kernel can carry a guest's frames itself.
+func hasVHost() bool {
+	_, err := os.Stat("/dev/vhost-net")
+	return err == nil
+}
+
+// bringUp makes everything. What it has made when it fails, [running.abandon] finds by name.
+func (tb *running) bringUp(ctx context.Context, c *conn, reason string) error {
+	p, s := tb.provider, &tb.state
+	pool, err := p.prepareImage(ctx, c, s)
+	if err != nil {
+		return err
+	}
+	if s.Features, err = p.features(ctx, c, *s, reason); err != nil {
+		return err
+	}
+	hostKeys, err := tb.makeKeys()
+	if err != nil {
+		return err
+	}
+	if err := tb.createNetworks(ctx, c); err != nil {
+		return err
+	}
+	if err := p.saveState(*s, tb.key.Private); err != nil {
+		return err
+	}
+	tb.watch()
+	boots, bctx := errgroup.WithContext(ctx)
+	for _, role := range testbed.Roles() {
+		boots.Go(func() error {
+			content, err := s.seed(role, hostKeys[role].Private, tb.key.Authorized)
+			if err != nil {
+				return err
+			}
+			if _, err := p.privateVolume(bctx, c, pool, s.Ident.seed(role), content); err != nil {
+				return err
+			}
+			return tb.node(role).boot(bctx, c, pool)
+		})
+	}
+	if err := boots.Wait(); err != nil {
+		return err
+	}
+	if s.Features.Parameters["machine"], err = machineOf(ctx, c, s.Ident.domain(testbed.Firewall)); err != nil {
+		return err
+	}
+	return p.saveState(*s, tb.key.Private)
+}
+
+// abandon removes what a failed Up has made.
+func (tb *running) abandon(ctx context.Context) error {
+	ctx, cancel := cleanupContext(ctx)
+	defer cancel()
+	tb.Close()
+	if err := tb.provider.down(ctx, func(id ident) bool { return id == tb.state.Ident }); err != nil {
+		return fmt.Errorf("and clean up: %w: rampart down removes what is left", err)
+	}
+	return nil
+}
+
+// prepareImage puts the image into the pool, where QEMU's user can read it, unless it is there.
+func (p *Provider) prepareImage(ctx context.Context, c *conn, s *state) (rpc.StoragePool, error) {
+	pool, err := p.openPool(ctx, c)
+	if err != nil {
+		return pool, err
+	}
+	image := p.options.Image
+	s.CommandLine = image.CommandLine
+	for _, part := range []struct {
+		kind string
+		file File
+		path *string
+	}{
+		{"kernel", image.Kernel, &s.Kernel},
+		{"initrd", image.Initrd, &s.Initrd},
+		{"disk", image.Disk, &s.Base},
+	} {
+		vol, err := p.sharedVolume(ctx, c, pool, part.kind, part.file)
+		if err != nil {
+			return pool, err
+		}
+		*part.path = vol.path
+	}
+	return pool, nil
+}
+
+// features are the provider's facts for the manifest.
+func (p *Provider) features(ctx context.Context, c *conn, s state, reason string) (testbed.Features, error) {
+	v, err := askVersions(ctx, c)
+	if err != nil {
+		return testbed.Features{}, err
+	}
+	return testbed.Features{
+		Provider:        providerName,
+		Clock:           clockOf(s.KVM),
+		DedicatedKernel: true,
+		Parameters: map[string]string{
+			"libvirt":            v.libvirt,
+			"qemu":               v.qemu,
+			"uri":                p.endpoint.uri,
+			"accelerator":        string(clockOf(s.KVM)),
+			"accelerator_reason": reason,
+			"cpu_model":          machine{kvm: s.KVM}.cpuModel(),
+			"network_backend":    nic{vhost: s.VHost}.backend(),
+			"kernel_command":     s.CommandLine,
+			"image":              p.options.Image.Digest,
+			"bridge_netfilter":   bridgeNetfilter(),
+		},
+	}, nil
+}
+
+// machineOf is the machine type of a running domain, such as pc-q35-7.2.
+func machineOf(ctx context.Context, c *conn, name string) (string, error) {
+	doc, err := ask(ctx, c, "describe domain "+name, func(l *rpc.Libvirt) (string, error) {
+		d, err := l.DomainLookupByName(name)
+		if err != nil {
+			return "", err
+		}
+		return l.DomainGetXMLDesc(d, 0)
+	})
+	if err != nil {
+		return "", err
+	}
+	m, err := parseMachine(doc)
+	if err != nil {
+		return "", fmt.Errorf("describe domain %s: %w", name, err)
+	}
+	return m, nil
+}
+
+// makeKeys makes the key to the nodes, and a host key for each: nobody has to be trusted at first
+// sight.
+func (tb *running) makeKeys() (map[testbed.Role]ssh.Key, error) {
+	s := &tb.state
+	var err error
+	if tb.key, err = ssh.NewKey("rampart " + s.Ident.String()); err != nil {
+		return nil, err
+	}
+	s.HostKeys = map[testbed.Role]string{}
+	keys := map[testbed.Role]ssh.Key{}
+	for _, role := range testbed.Roles() {
+		if keys[role], err = ssh.NewKey(s.Ident.domain(role)); err != nil {
+			return nil, err
+		}
+		s.HostKeys[role] = string(keys[role].Authorized)
+	}
+	return keys, nil
+}
+
+func (tb *running) createNetworks(ctx context.Context, c *conn) (err error) {
+	s := &tb.state
+	if err := ensureNetworkFolder(ctx, c); err != nil {
+		return err
+	}
+	if s.Management, err = createManagement(ctx, c, s.Ident, s.Spec); err != nil {
+		return err
+	}
+	for i, link := range s.Spec.Links {
+		if err := createNetwork(ctx, c, linkNetwork(s.Ident, i, link)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Attach implements [testbed.Attacher]. It does not change how long the testbed lives.
+func (p *Provider) Attach(ctx context.Context, name string) (testbed.Testbed, error) {
+	tb, err := p.attach(ctx, name)
+	if err != nil {
+		return nil, fmt.Errorf("attach to testbed %s: %w", name, err)
+	}
+	return tb, nil
+}
+
+func (p *Provider) attach(ctx context.Context, name string) (*running, error) {
+	c, err := p.control(ctx)
+	if err != nil {
+		return nil, err
+	}
+	inv, err := p.take(ctx, c, func(id ident) bool { return id.Name == name })
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range inv.domains {
+		id, _, _ := parseName(d.Name)
+		s, key, err := p.loadState(id)
+		if err != nil {
+			return nil, err
+		}
+		tb, err := p.newRunning(s)
+		if err != nil {
+			return nil, err
+		}
+		if tb.key, err = ssh.ParseKey(key); err != nil {
+			return nil, err
+		}
+		tb.watch()
+		return tb, nil
+	}
+	if !inv.empty() {
+		return nil, fmt.Errorf("none of its nodes runs: %w: remove what is left with rampart down", fs.ErrNotExist)
+	}
+	return nil, fmt.Errorf("no machine of it is there: %w: bring it up with rampart up", fs.ErrNotExist)
+}
