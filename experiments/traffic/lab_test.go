@@ -55,20 +55,50 @@ func serveNode() {
 }
 
 // nodeState is what lives between requests.
-type nodeState struct{}
+type nodeState struct {
+	server  *Server
+	watcher *Watcher
+}
 
-func (*nodeState) close() {}
+func (s *nodeState) close() {
+	if s.server != nil {
+		s.server.Close()
+	}
+	if s.watcher != nil {
+		s.watcher.Stop()
+	}
+}
 
 func (s *nodeState) do(ctx context.Context, op string, body []byte) (any, error) {
 	switch op {
 	case "probe":
-		var p Probe
-		if err := json.Unmarshal(body, &p); err != nil {
-			return nil, err
-		}
-		return p.Run(ctx)
+		return with(body, func(p Probe) (RoundTrips, error) { return p.Run(ctx) })
+	case "intrude":
+		return with(body, func(i Intrusion) (RoundTrips, error) { return i.Run(ctx) })
+	case "send":
+		return with(body, func(s Send) (Report, error) { return s.Run(ctx) })
+	case "serve":
+		return with(body, func(r Serve) (_ any, err error) { s.server, err = r.Start(ctx); return nil, err })
+	case "served":
+		return s.server.Wait(ctx)
+	case "close":
+		return nil, s.server.Close()
+	case "watch":
+		return with(body, func(w Watch) (_ any, err error) { s.watcher, err = w.Start(); return nil, err })
+	case "watched":
+		return s.watcher.Stop()
+	case "snap":
+		return Snap()
 	}
 	return nil, fmt.Errorf("no operation %q", op)
+}
+
+func with[T, R any](body []byte, do func(T) (R, error)) (any, error) {
+	var request T
+	if err := json.Unmarshal(body, &request); err != nil {
+		return nil, err
+	}
+	return do(request)
 }
 
 // A lab is sender, firewall and receiver in namespaces, like the netns provider's.

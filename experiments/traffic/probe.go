@@ -56,10 +56,13 @@ func (p Probe) Run(ctx context.Context) (RoundTrips, error) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	done := make(chan error)
 	go func() {
-		// Never unlocked: the thread, with its scheduling, ends with this function.
 		runtime.LockOSThread()
-		r.result.Realtime = quietThread()
-		done <- r.run(ctx)
+		defer runtime.UnlockOSThread()
+		var restore func()
+		r.result.Realtime, restore = quietThread()
+		err := r.run(ctx)
+		restore()
+		done <- err
 	}()
 	if err := <-done; err != nil {
 		return RoundTrips{}, fmt.Errorf("probe %v: %w", p.Target, err)
@@ -67,15 +70,19 @@ func (p Probe) Run(ctx context.Context) (RoundTrips, error) {
 	return r.summary()
 }
 
-// quietThread gives the calling thread precise timers, and priority over every ordinary process.
-// It reports whether the latter was allowed; without CAP_SYS_NICE it is not, which only widens the
-// distribution.
-func quietThread() bool {
+// quietThread gives the calling thread precise timers, and priority over every ordinary process,
+// until restore is called. It reports whether the latter was allowed; without CAP_SYS_NICE it is not,
+// which only widens the distribution. (Letting the thread end instead would kill the children that
+// it happened to start with PR_SET_PDEATHSIG.)
+func quietThread() (realtime bool, restore func()) {
 	unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
-	attr := unix.SchedAttr{
-		Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1, Flags: unix.SCHED_FLAG_RESET_ON_FORK,
+	realtime = setRealtime(0) == nil
+	return realtime, func() {
+		if realtime {
+			unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_NORMAL}, 0)
+		}
+		unix.Prctl(unix.PR_SET_TIMERSLACK, 0, 0, 0, 0) // the thread's default
 	}
-	return unix.SchedSetAttr(0, &attr, 0) == nil
 }
 
 // A prober is one run of a [Probe]. Its slices are by number of the probe, the warm-up first.

@@ -7,8 +7,8 @@
 //
 //   - [Probe.Run] sends ICMP echo requests and gives back [RoundTrips]; [Intrusion.Run] does so from an
 //     address that no rule-set accepts.
-//   - [Listen] starts the receiving end of a UDP stream, [Stream.Send] the sending end, and
-//     [NewThroughput] makes one result of what both ends say.
+//   - [Serve.Start] starts the receiving end of a UDP stream, [Send.Run] the sending end, and
+//     [NewStream] makes one result of what both ends say.
 //   - [Watch] looks at the lengths of frames that come in, [Snap] reads every counter of a node, and
 //     [Account] holds counters and results against each other.
 package traffic

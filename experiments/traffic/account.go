@@ -1,0 +1,226 @@
+package traffic
+
+import "fmt"
+
+// An Account is everything that was counted while a load ran, from before its warm-up to after its
+// end, and holds it against what the load's own ends say. Because neighbours are permanent and IPv6 is
+// off on the links, nothing else is on them, and every frame has to be accounted for:
+//
+//	sender ─ inside ─→ DUT ─ rule ─→ DUT ─ outside ─→ receiver
+//	       h0      h1        h2           h3        h4
+//
+// h0 to h4 are counted by five counters that know nothing of each other; the answers (or the
+// acknowledgements of iperf3's control connection) come back by five more. Without loss all are
+// equal. With loss, the sum of the differences is the loss.
+type Account struct {
+	FrameSize int    `json:"frame_size"`
+	Inside    string `json:"inside"` // interface at both ends of the link between sender and DUT
+	Outside   string `json:"outside"`
+	// What was counted in between; see [Snapshot.Since].
+	Sender   Snapshot `json:"sender"`
+	DUT      Snapshot `json:"dut"`
+	Receiver Snapshot `json:"receiver"`
+	// Rule is nil where the firewall has no rule that counts.
+	Rule *Rule `json:"rule,omitempty"`
+}
+
+// Rule is what the entries that match the load counted in between. Bytes are those of IP packets.
+type Rule struct {
+	FromSender   Count `json:"from_sender"`
+	FromReceiver Count `json:"from_receiver"`
+	// Combined is true where one rule serves both directions, and FromSender then counts both.
+	Combined bool `json:"combined,omitempty"`
+}
+
+// Count is packets and their bytes.
+type Count struct {
+	Packets uint64 `json:"packets"`
+	Bytes   uint64 `json:"bytes"`
+}
+
+// A ledger collects checks.
+type ledger []Check
+
+// exact adds a check of two counts that must be equal.
+func (l *ledger) exact(name string, want, got int64, detail string) {
+	l.within(name, want, got, 0, detail)
+}
+
+// within adds a check of two counts that may be apart by up to slack, either way.
+func (l *ledger) within(name string, want, got, slack int64, detail string) {
+	*l = append(*l, Check{Name: name, Want: want, Got: got, OK: abs(want-got) <= slack, Detail: detail})
+}
+
+// hop adds a check of a count that may fall behind the one before it by up to loss.
+func (l *ledger) hop(name string, before, after, loss int64) {
+	*l = append(*l, Check{
+		Name: name, Want: before, Got: after, OK: after <= before && before-after <= loss,
+		Detail: lossDetail(loss),
+	})
+}
+
+// atMost adds a check of a count that has a limit.
+func (l *ledger) atMost(name string, limit, got int64, detail string) {
+	*l = append(*l, Check{Name: name, Want: limit, Got: got, OK: got <= limit, Detail: detail})
+}
+
+func lossDetail(loss int64) string {
+	if loss == 0 {
+		return ""
+	}
+	return fmt.Sprintf("may be apart by the loss of %d", loss)
+}
+
+func (s Snapshot) protocol(protocol, counter string) int64 { return s.Protocols[protocol][counter] }
+
+// tcpSent is the segments that a node sent, sent again ones included.
+func (s Snapshot) tcpSent() int64 {
+	return s.protocol("Tcp", "OutSegs") + s.protocol("Tcp", "RetransSegs")
+}
+
+// path adds the checks that hold for every load, given how many frames it says it lost, and returns
+// how many the counters say were lost on the way there and back.
+func (a Account) path(l *ledger, loss int64) (there, back int64) {
+	sIn, dIn := a.Sender.Interfaces[a.Inside], a.DUT.Interfaces[a.Inside]
+	dOut, rOut := a.DUT.Interfaces[a.Outside], a.Receiver.Interfaces[a.Outside]
+	n := func(u uint64) int64 { return int64(u) }
+
+	l.hop("sender's frames reached the DUT", n(sIn.TxPackets), n(dIn.RxPackets), loss)
+	a.rule(l, loss)
+	l.hop("DUT forwarded the sender's frames", n(dIn.RxPackets), n(dOut.TxPackets), loss)
+	l.hop("receiver got what the DUT sent", n(dOut.TxPackets), n(rOut.RxPackets), loss)
+	l.hop("receiver's frames reached the DUT", n(rOut.TxPackets), n(dOut.RxPackets), loss)
+	l.hop("DUT forwarded the receiver's frames", n(dOut.RxPackets), n(dIn.TxPackets), loss)
+	l.hop("sender got what the DUT sent", n(dIn.TxPackets), n(sIn.RxPackets), loss)
+
+	drops := sIn.Drops() + dIn.Drops() + dOut.Drops() + rOut.Drops()
+	l.atMost("no interface drops unaccounted for", loss, n(drops), lossDetail(loss))
+	l.atMost("no softnet drops unaccounted for", loss, a.softnetDropped(), lossDetail(loss))
+	return n(sIn.TxPackets) - n(rOut.RxPackets), n(rOut.TxPackets) - n(sIn.RxPackets)
+}
+
+// rule adds the checks of the matching rule: it counted the packets that the DUT got, and their bytes
+// less the Ethernet headers.
+func (a Account) rule(l *ledger, loss int64) {
+	if a.Rule == nil {
+		return
+	}
+	in, out := a.DUT.Interfaces[a.Inside], a.DUT.Interfaces[a.Outside]
+	one := func(of string, rule Count, packets, bytes uint64) {
+		l.hop("matching rule counted "+of, int64(packets), int64(rule.Packets), loss)
+		l.within("bytes of "+of+" at the rule", int64(bytes-EthernetHeader*packets), int64(rule.Bytes),
+			loss*int64(a.FrameSize), lossDetail(loss))
+	}
+	if a.Rule.Combined {
+		one("what the DUT got", a.Rule.FromSender, in.RxPackets+out.RxPackets, in.RxBytes+out.RxBytes)
+		return
+	}
+	one("what the DUT got from the sender", a.Rule.FromSender, in.RxPackets, in.RxBytes)
+	one("what the DUT got from the receiver", a.Rule.FromReceiver, out.RxPackets, out.RxBytes)
+}
+
+// softnetDropped counts each kernel once, however many nodes it runs.
+func (a Account) softnetDropped() (n int64) {
+	seen := map[string]bool{}
+	for _, s := range []Snapshot{a.Sender, a.DUT, a.Receiver} {
+		if !seen[s.Kernel] {
+			n += int64(s.SoftnetDropped())
+		}
+		seen[s.Kernel] = true
+	}
+	return n
+}
+
+// Latency holds the counters against a [Probe]'s round trips.
+func (a Account) Latency(r RoundTrips) []Check {
+	var l ledger
+	sent := int64(r.Sent + r.WarmupSent)
+	answered := int64(r.Received + r.WarmupReceived)
+	loss := sent - answered
+	frames := int64(a.DUT.Interfaces[a.Inside].RxPackets)
+
+	l.exact("sender sent every probe", sent, a.Sender.protocol("Icmp", "OutEchos"), "")
+	l.exact("sender sent nothing but probes", sent, int64(a.Sender.Interfaces[a.Inside].TxPackets)+int64(a.Sender.Interfaces[a.Inside].TxDropped), "")
+	there, back := a.path(&l, loss)
+	l.exact("receiver answered every probe it got", int64(a.Receiver.Interfaces[a.Outside].RxPackets), int64(a.Receiver.Interfaces[a.Outside].TxPackets), "")
+	l.exact("bytes of the probes at the DUT (frame size - 4 each)", frames*int64(a.FrameSize-FCS), int64(a.DUT.Interfaces[a.Inside].RxBytes), "")
+	l.exact("sender got every answer that was counted", answered+int64(r.Duplicates), a.Sender.protocol("Icmp", "InEchoReps"), "")
+	l.exact("frames lost on the way are the probes lost", loss, there+back+int64(a.Sender.Interfaces[a.Inside].TxDropped), "")
+	return l
+}
+
+// Stream holds the counters against a [Stream].
+//
+// Three things are on the links beside the datagrams that are reported: iperf3's hand-shake (one
+// datagram each way), its control connection (as many segments as TCP counts), and at the end a few
+// datagrams that the receiver's socket got but iperf3 no longer read. These last ones the receiver
+// cannot report as lost, since no later one came: they are what was sent beyond its last number.
+func (a Account) Stream(s Stream) []Check {
+	var l ledger
+	sent, seen := s.Sender.All.Datagrams, s.Receiver.All
+	loss, unread := sent-seen.Arrived(), sent-seen.Datagrams
+	sender, receiver := a.Sender.Interfaces[a.Inside], a.Receiver.Interfaces[a.Outside]
+	refused := a.Sender.protocol("Udp", "SndbufErrors")
+	again := a.Sender.protocol("Tcp", "RetransSegs") + a.Receiver.protocol("Tcp", "RetransSegs")
+
+	l.exact("sender's kernel sent what iperf3 reports", sent+1, a.Sender.protocol("Udp", "OutDatagrams")+refused, "hand-shake included")
+	l.hop("sender's frames are datagrams and control connection",
+		a.Sender.protocol("Udp", "OutDatagrams")+a.Sender.tcpSent(), int64(sender.TxPackets), loss)
+	there, _ := a.path(&l, loss+again)
+	l.exact("receiver's frames are hand-shake, control connection and ICMP",
+		a.Receiver.protocol("Udp", "OutDatagrams")+a.Receiver.tcpSent()+a.Receiver.protocol("Icmp", "OutMsgs"), int64(receiver.TxPackets), "")
+	a.datagramBytes(&l, loss)
+	l.exact("iperf3 reports what the receiver's kernel gave it", a.Receiver.protocol("Udp", "InDatagrams"), seen.Arrived()+1, "hand-shake included")
+	counted := there + refused + queueLoss(a.Sender, sender) + a.Receiver.protocol("Udp", "InErrors")
+	l.within("loss counted is the loss reported", seen.Lost, counted, unread+again,
+		fmt.Sprintf("%d lost in the receiver's socket; %d sent after the last one that it read", a.Receiver.protocol("Udp", "RcvbufErrors"), unread))
+	return l
+}
+
+// queueLoss is what the sender's queueing discipline dropped behind the back of the socket.
+func queueLoss(s Snapshot, i Interface) int64 {
+	return s.protocol("Udp", "OutDatagrams") + s.tcpSent() - int64(i.TxPackets)
+}
+
+// Segments of the control connection take this many bytes of a frame without FCS.
+const (
+	minSegment = EthernetHeader + IPv4Header + 20
+	maxSegment = EthernetHeader + 1500
+)
+
+// datagramBytes adds the check of the frame size at the DUT. What remains of the bytes when every
+// datagram is taken to have the size must be what so many segments can have: with as many datagrams
+// as a measurement has, one byte more or less in each would show.
+func (a Account) datagramBytes(l *ledger, loss int64) {
+	in := a.DUT.Interfaces[a.Inside]
+	segments := a.Sender.tcpSent()
+	datagrams := int64(in.RxPackets) - segments - 1
+	size := int64(a.FrameSize - FCS)
+	rest := int64(in.RxBytes) - datagrams*size - (handshakePayload + PayloadOverhead - FCS)
+	got := any(size)
+	// A segment that was lost, and is not among the packets, was taken for a datagram.
+	ok := datagrams > 0 && rest >= segments*minSegment-loss*maxSegment && rest <= segments*maxSegment+loss*size
+	if !ok {
+		got = float64(in.RxBytes) / float64(max(in.RxPackets, 1))
+	}
+	*l = append(*l, Check{
+		Name: "bytes of a datagram's frame at the DUT (frame size - 4)", Want: size, Got: got, OK: ok,
+		Detail: fmt.Sprintf("%d datagrams; %d bytes are left for %d segments of the control connection", datagrams, rest, segments),
+	})
+}
+
+// Dropped is the positive control of a rule-set: the probes of an [Intrusion] reached the DUT and none
+// was answered. firewall is what the DUT counted meanwhile, and inside the interface they came by.
+func (r RoundTrips) Dropped(firewall Snapshot, inside string) []Check {
+	var l ledger
+	l.exact("probes from an address that no entry accepts reached the DUT", int64(r.Sent+r.WarmupSent), int64(firewall.Interfaces[inside].RxPackets), "")
+	l.exact("probes from an address that no entry accepts were dropped", 0, int64(r.Received+r.WarmupReceived+r.Duplicates), "")
+	return l
+}
+
+// Passed is the other half of the control: every probe that should pass was answered.
+func (r RoundTrips) Passed() []Check {
+	var l ledger
+	l.exact("probes that should pass passed", int64(r.Sent+r.WarmupSent), int64(r.Received+r.WarmupReceived), "")
+	return l
+}

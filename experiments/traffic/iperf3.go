@@ -1,0 +1,275 @@
+package traffic
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// iperf3 does what it does to be comparable with published figures: it is the real program, with its
+// defaults. Its control connection (TCP) and its hand-shake (one datagram each way) run over the
+// data links like everything else; [Account] knows them.
+const iperf3 = "iperf3"
+
+// handshakePayload is the payload of the datagram that iperf3 sends to say that it is there, and of
+// the one that answers it (iperf_udp_connect in iperf_udp.c).
+const handshakePayload = 4
+
+// minPayload is what iperf3 needs for its own header: seconds, microseconds and a 64-bit number.
+const minPayload = 16
+
+// Serve asks for the receiving end of one UDP stream.
+type Serve struct {
+	Address netip.Addr `json:"address"`
+	Port    uint16     `json:"port"` // default 5201
+}
+
+// Send asks for the sending end.
+type Send struct {
+	Target    netip.Addr    `json:"target"`
+	Port      uint16        `json:"port"` // default 5201
+	FrameSize int           `json:"frame_size"`
+	Duration  time.Duration `json:"duration_ns"` // whole seconds: iperf3 takes no others
+	Omit      time.Duration `json:"omit_ns"`     // warm-up before, whole seconds
+	Rate      int64         `json:"rate"`        // payload bit/s; 0: as fast as the sender can
+}
+
+const defaultPort = 5201
+
+func portOr(p uint16) uint16 {
+	if p == 0 {
+		return defaultPort
+	}
+	return p
+}
+
+// Validate returns every mistake in the request, joined.
+func (s Send) Validate() error {
+	errs := []error{checkFrame(s.FrameSize)}
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if !s.Target.Is4() {
+		bad("target %v: an IPv4 address is needed", s.Target)
+	}
+	if s.Duration < time.Second || s.Duration%time.Second != 0 || s.Duration > 24*time.Hour {
+		bad("duration = %v: iperf3 needs whole seconds, 1 s to 24 h", s.Duration)
+	}
+	if s.Omit < 0 || s.Omit%time.Second != 0 || s.Omit > 10*time.Minute {
+		bad("omit = %v: iperf3 needs whole seconds, at most 10 min", s.Omit)
+	}
+	if s.Rate < 0 {
+		bad("rate = %d bit/s must not be negative", s.Rate)
+	}
+	return errors.Join(errs...)
+}
+
+// argv is the command line.
+func (s Send) argv() []string {
+	seconds := func(d time.Duration) string { return strconv.Itoa(int(d / time.Second)) }
+	return []string{iperf3,
+		"--client", s.Target.String(), "--port", strconv.Itoa(int(portOr(s.Port))),
+		"--udp", "--bitrate", strconv.FormatInt(s.Rate, 10),
+		"--length", strconv.Itoa(s.FrameSize - PayloadOverhead),
+		"--time", seconds(s.Duration), "--omit", seconds(s.Omit),
+		"--json",
+	}
+}
+
+// Run sends the stream and returns what the sending end says about it. Cancelling ctx kills iperf3.
+func (s Send) Run(ctx context.Context) (Report, error) {
+	if err := s.Validate(); err != nil {
+		return Report{}, err
+	}
+	cmd, out := command(ctx, s.argv())
+	err := cmd.Start()
+	preferred := false
+	if err == nil {
+		preferred = setPreferred(cmd.Process.Pid) == nil
+		err = cmd.Wait()
+	}
+	if ctx.Err() != nil {
+		return Report{}, fmt.Errorf("send stream to %v: %w", s.Target, ctx.Err())
+	}
+	report, err := conclude(out, err)
+	if err != nil {
+		return Report{}, fmt.Errorf("send stream to %v: %w", s.Target, err)
+	}
+	report.Preferred = preferred
+	return report, nil
+}
+
+// output is what iperf3 wrote.
+type output struct{ stdout, stderr bytes.Buffer }
+
+// command makes a command that dies when ctx is cancelled or this process ends, and leads a session of
+// its own, so that no Ctrl-C on the terminal reaches it before us.
+func command(ctx context.Context, argv []string) (*exec.Cmd, *output) {
+	out := new(output)
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.Env = append(os.Environ(), "LC_ALL=C")
+	cmd.Stdout, cmd.Stderr = &out.stdout, &out.stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.WaitDelay = time.Second
+	return cmd, out
+}
+
+// conclude makes a report of what iperf3 wrote, or the most telling error.
+func conclude(out *output, err error) (Report, error) {
+	if errors.Is(err, exec.ErrNotFound) {
+		return Report{}, fmt.Errorf("%w (apt-get install iperf3)", err)
+	}
+	report, parseErr := parseReport(out.stdout.Bytes())
+	var said *iperfError
+	switch {
+	case errors.As(parseErr, &said):
+		return Report{}, said
+	case err != nil:
+		return Report{}, fmt.Errorf("run iperf3: %w: %s", err, tail(out.stderr.String()+out.stdout.String()))
+	case parseErr != nil:
+		return Report{}, fmt.Errorf("%w: %s", parseErr, tail(out.stdout.String()))
+	}
+	return report, nil
+}
+
+// tail is the end of a text, for an error.
+func tail(text string) string {
+	text = strings.TrimSpace(text)
+	const most = 400
+	if len(text) > most {
+		return "…" + text[len(text)-most:]
+	}
+	return text
+}
+
+// A Server is the receiving end of one stream. It serves one client and ends.
+type Server struct {
+	cmd       *exec.Cmd
+	out       *output
+	preferred bool
+	done      chan struct{} // closed when the process has ended
+	err       error         // of its end; valid when done is closed
+	stop      context.CancelFunc
+}
+
+// listenTimeout is how long a server may take to listen.
+const listenTimeout = 5 * time.Second
+
+// Start starts the receiving end, and returns when it listens. That is seen in the tables of the
+// kernel, without a packet. ctx is for starting only; [Server.Close] ends the server.
+func (s Serve) Start(ctx context.Context) (*Server, error) {
+	if !s.Address.Is4() {
+		return nil, fmt.Errorf("serve stream: address %v: an IPv4 address is needed", s.Address)
+	}
+	at := netip.AddrPortFrom(s.Address, portOr(s.Port))
+	if taken, err := listening(at); err != nil {
+		return nil, fmt.Errorf("serve stream: %w", err)
+	} else if taken {
+		return nil, fmt.Errorf("serve stream: something else listens on %v already: end it, or use another port", at)
+	}
+	life, stop := context.WithCancel(context.Background())
+	server := &Server{done: make(chan struct{}), stop: stop}
+	server.cmd, server.out = command(life, []string{iperf3,
+		"--server", "--one-off", "--bind", s.Address.String(), "--port", strconv.Itoa(int(at.Port())), "--json"})
+	if err := server.cmd.Start(); err != nil {
+		stop()
+		_, err = conclude(server.out, err)
+		return nil, fmt.Errorf("serve stream: %w", err)
+	}
+	server.preferred = setRealtime(server.cmd.Process.Pid) == nil
+	go func() {
+		server.err = server.cmd.Wait()
+		close(server.done)
+	}()
+	if err := server.awaitListening(ctx, at); err != nil {
+		server.Close()
+		return nil, fmt.Errorf("serve stream on %v: %w", at, err)
+	}
+	return server, nil
+}
+
+func (s *Server) awaitListening(ctx context.Context, at netip.AddrPort) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, listenTimeout, fmt.Errorf("iperf3 does not listen after %v", listenTimeout))
+	defer cancel()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if ok, err := listening(at); ok || err != nil {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-s.done:
+			if _, err := conclude(s.out, s.err); err != nil {
+				return err
+			}
+			return errors.New("iperf3 ended before it listened")
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// Wait waits until the stream is over, and returns what the receiving end says about it.
+func (s *Server) Wait(ctx context.Context) (Report, error) {
+	select {
+	case <-s.done:
+	case <-ctx.Done():
+		return Report{}, fmt.Errorf("wait for end of stream: %w", context.Cause(ctx))
+	}
+	report, err := conclude(s.out, s.err)
+	if err != nil {
+		return Report{}, fmt.Errorf("receive stream: %w", err)
+	}
+	report.Preferred = s.preferred
+	return report, nil
+}
+
+// Close kills the server if it still runs, and waits for its end. It can be called more than once.
+func (s *Server) Close() error {
+	s.stop()
+	<-s.done
+	return nil
+}
+
+// tcpListen is TCP_LISTEN of include/net/tcp_states.h, as /proc/net/tcp shows it.
+const tcpListen = "0A"
+
+// listening reports whether a TCP socket of this network namespace listens on the address and port,
+// or on the port of every address.
+func listening(at netip.AddrPort) (bool, error) {
+	text, err := os.ReadFile("/proc/self/net/tcp")
+	if err != nil {
+		return false, fmt.Errorf("read sockets: %w", err)
+	}
+	return parseListening(string(text), at), nil
+}
+
+func parseListening(text string, at netip.AddrPort) bool {
+	for line := range strings.Lines(text) {
+		fields := strings.Fields(line) // number, local address, remote address, state, …
+		if len(fields) < 4 || fields[3] != tcpListen {
+			continue
+		}
+		addr, port, ok := strings.Cut(fields[1], ":")
+		raw, err := hex.DecodeString(addr)
+		if !ok || err != nil || len(raw) != 4 {
+			continue
+		}
+		n, err := strconv.ParseUint(port, 16, 16)
+		// The address is a 32-bit number of the host's byte order, printed as such: little-endian on
+		// every machine that this program is built for.
+		local := netip.AddrFrom4([4]byte{raw[3], raw[2], raw[1], raw[0]})
+		if err == nil && uint16(n) == at.Port() && (local == at.Addr() || local.IsUnspecified()) {
+			return true
+		}
+	}
+	return false
+}
