@@ -102,11 +102,24 @@ func (b *builder) method() []document.Block {
 	}
 	return append(out,
 		document.Heading("What makes a run"),
-		document.Paragraph("The rule-set is loaded and timed, and read back from the kernel: the number of rules and set elements, and that nothing else is loaded. A probe that no entry accepts must be dropped and one that should pass must pass. After a warm-up comes the measurement, with no other traffic on the links. Then the counters of the matching rules are held against what was sent and received, and the length of frames as the firewall saw them against the length asked for; the rule-set is unloaded, and nothing may be left. Each of these is a check in the record."),
+		document.Paragraph("A run follows a protocol: load the rule-set and time it; read it back from the kernel; show that a probe which no entry accepts is dropped and that one which should pass passes; warm up; measure, with no other traffic on the links; read back again and hold counters against what was sent and received; unload, and look that nothing is left. Each step that proves something leaves a check in the record."),
+		document.Paragraph(b.checkNames()),
 		document.Paragraph("N rules are N entries, the same in every engine: N − 2 addresses that never occur, drawn from 198.18.0.0/15 by the seed, then the receiver's and the sender's address; policy drop. Frame sizes count the Ethernet frame with its FCS (RFC 2544)."),
 		document.Heading("Statistics"),
 		document.List(b.statistics()),
 	)
+}
+
+// checkNames says which checks the records really hold.
+func (b *builder) checkNames() string {
+	var names []string
+	for _, c := range b.f.Checks {
+		names = append(names, c.Name)
+	}
+	if len(names) == 0 {
+		return "The records of this study hold no check."
+	}
+	return "Checks in the records of this study: " + strings.Join(names, "; ") + "."
 }
 
 func (b *builder) experimentItems(e analysis.Experiment) []document.Definition {
@@ -141,7 +154,7 @@ func (b *builder) experimentItems(e analysis.Experiment) []document.Definition {
 
 // order says in which order the runs were made.
 func order(e analysis.Experiment) string {
-	s := fmt.Sprintf("Runs were made in %d complete blocks, each with every treatment once, ", e.Repetitions)
+	s := fmt.Sprintf("Runs were ordered in %d complete blocks, each with every treatment once, ", e.Repetitions)
 	if e.Grouped {
 		s += "in the same order in every block, which a clock that cannot drift allows."
 	} else {
@@ -164,7 +177,7 @@ func (b *builder) statistics() []string {
 		"Many cells: p is corrected by Holm within the family, which is one experiment, metric and pair.",
 		fmt.Sprintf("Similar is a result of its own: equivalent means that the %s interval of the ratio lies within 1/(1+δ) and 1+δ, δ = %s, fixed before the first run. Not significant never means similar.", ci90, percentWords(st.Margin)),
 		"Slower or faster (worse or better, whichever way the metric points): p after Holm is below α = " + fmt.Sprint(st.Alpha) + " and the effect exceeds the A/A noise floor, the 95th percentile of |log ratio| over the cells of the A/A pair. Else the cell is inconclusive.",
-		fmt.Sprintf("Cost of a rule: Theil–Sen slope of the metric against the number of rules, a firewall and a frame size at a time; %s interval by bootstrap over blocks.", ci),
+		fmt.Sprintf("Cost of a rule: Theil–Sen slope of time against the number of rules, a firewall and a frame size at a time; time is that of a round trip, or what a frame takes at the frame rate received; %s interval by bootstrap over blocks.", ci),
 		fmt.Sprintf("Claims: mean log ratio over the cells of the region, %s interval by bootstrap over blocks (over boots, then blocks, where there are several boots); %s replicates, seed %d. A claim agrees if the interval lies on the side it names (for similar: within the margin), disagrees if on the other, else it is inconclusive. A mixed claim agrees if cells differ significantly in both directions and none by more than its bound.",
 			ci, document.Print(document.Count(st.Bootstrap), document.Unit{}), st.Seed),
 	}

@@ -342,7 +342,7 @@ func (b *builder) controlFigure(s series) *document.Figure {
 	f := &document.Figure{
 		ID:    b.id("control", s.experiment, s.metric),
 		Title: "What does the method call a difference where there is none?",
-		Caption: fmt.Sprintf("The A/A pair: one firewall under two names, every cell compared as all others are; ratio of %s with its %s interval, sorted. Dashed: the noise floor, the 95th percentile of the differences in size. %s %s",
+		Caption: fmt.Sprintf("The A/A pair: one firewall under two names, every cell compared as all others are; ratio of %s with its %s interval, sorted. Dashed: the noise floor, below which 95 %% of the cells lie, whichever way they differ. %s %s",
 			metricWords(s.metric), b.level(), b.floorWords(s), b.clock()),
 		Alt: fmt.Sprintf("Ratios of the A/A cells around 1. %s", b.floorWords(s)),
 	}

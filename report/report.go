@@ -83,7 +83,7 @@ func files(in Input, spec Spec) ([]file, error) {
 		if !slices.Contains(formats, name) {
 			continue
 		}
-		f, err := page(doc, name)
+		f, err := formatted(doc, name)
 		if err != nil {
 			return nil, err
 		}
@@ -102,8 +102,8 @@ func files(in Input, spec Spec) ([]file, error) {
 	return beside(out, doc)
 }
 
-// page renders the document in one format.
-func page(doc *document.Document, format string) (file, error) {
+// formatted renders the document in one format.
+func formatted(doc *document.Document, format string) (file, error) {
 	if format == Markdown {
 		return file{"report.md", render.Markdown(doc)}, nil
 	}

@@ -23,7 +23,12 @@ func (b *builder) tables() []document.Block {
 		out = append(out, b.claimsTable())
 	}
 	for _, s := range b.seriesOf() {
-		out = append(out, document.Heading(fmt.Sprintf("%s: %s", s.experiment, metricWords(s.metric))), b.mediansTable(s))
+		out = append(out, document.Heading(fmt.Sprintf("%s: %s", s.experiment, metricWords(s.metric))))
+		if b.allZero(s) {
+			out = append(out, document.Paragraph(fmt.Sprintf("The median and both ends of its interval are 0 in all %s. %s", plural(len(b.cells(s)), "cell"), b.clock())))
+			continue
+		}
+		out = append(out, b.mediansTable(s))
 		for _, control := range []bool{false, true} {
 			for _, p := range b.pairs(s, control) {
 				out = append(out, b.ratiosTable(s, p, control))
@@ -37,6 +42,13 @@ func (b *builder) tables() []document.Block {
 		}
 	}
 	return out
+}
+
+// allZero spares the reader hundreds of zeros, such as those of loss.
+func (b *builder) allZero(s series) bool {
+	return !slices.ContainsFunc(b.cells(s), func(c analysis.Cell) bool {
+		return c.Median.Level == 0 || c.Median.Value != 0 || c.Median.Lo != 0 || c.Median.Hi != 0
+	})
 }
 
 // finish folds a long table and moves notes that hold for every row to the caption.

@@ -95,7 +95,7 @@ func body(canvas *vgsvg.Canvas) string {
 // escape makes text safe inside an XML element.
 func escape(s string) string {
 	var b strings.Builder
-	xml.EscapeText(&b, []byte(s)) // a strings.Builder never fails
+	xml.EscapeText(&b, []byte(document.Clean(s, false))) // a strings.Builder never fails
 	return b.String()
 }
 

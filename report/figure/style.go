@@ -257,7 +257,7 @@ func translucent(c color.NRGBA, alpha float64) color.NRGBA {
 // that every rendering of a figure says the same.
 func latin(s string) string {
 	var b strings.Builder
-	for _, r := range s {
+	for _, r := range document.Clean(s, false) {
 		switch {
 		case r == '≥':
 			b.WriteString(">=")

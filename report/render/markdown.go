@@ -199,7 +199,7 @@ func paragraph(s string) string {
 }
 
 // md escapes text for GitHub's Markdown: markup, HTML, cell borders, mathematics, and also what GitHub
-// links or replaces by itself, which backslashes do not stop (names, addresses, emoji).
+// links or replaces by itself while it reads (addresses, emoji), which backslashes do not stop.
 func md(s string) string {
 	var b strings.Builder
 	runes := []rune(strings.TrimSpace(document.Clean(s, false)))
