@@ -1,11 +1,14 @@
 package firewall
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -41,25 +44,49 @@ const (
 // errInterrupted says that a dump is not one state of the kernel.
 var errInterrupted = errors.New("the kernel's tables changed while they were read")
 
+// open returns a netlink socket of netfilter that waits at most 30 seconds for an answer.
+func open() (fd int, err error) {
+	fd, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
+	if err != nil {
+		return -1, fmt.Errorf("open netfilter netlink socket: %w", err)
+	}
+	patience := unix.Timeval{Sec: 30}
+	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &patience); err != nil {
+		unix.Close(fd)
+		return -1, fmt.Errorf("set time-out of netlink socket: %w", err)
+	}
+	return fd, nil
+}
+
+// appendMessage appends one nfnetlink message. resource is what nfgenmsg calls res_id.
+func appendMessage(b []byte, kind, flags, sequence int, family uint8, resource uint16, attrs []byte) []byte {
+	b = binary.NativeEndian.AppendUint32(b, uint32(unix.NLMSG_HDRLEN+4+len(attrs)))
+	b = binary.NativeEndian.AppendUint16(b, uint16(kind))
+	b = binary.NativeEndian.AppendUint16(b, unix.NLM_F_REQUEST|uint16(flags))
+	b = binary.NativeEndian.AppendUint32(b, uint32(sequence))
+	b = append(b, 0, 0, 0, 0) // the kernel knows the port
+	b = append(b, family, unix.NFNETLINK_V0)
+	b = binary.BigEndian.AppendUint16(b, resource)
+	return append(b, attrs...)
+}
+
+func send(fd int, messages []byte) error {
+	if err := unix.Sendto(fd, messages, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return fmt.Errorf("send netlink messages: %w", err)
+	}
+	return nil
+}
+
 // dump sends one nfnetlink request and calls each with the address family and the attributes of every
 // message of the answer. A kernel without the subsystem answers EINVAL, after trying to load it.
 func dump(subsystem, message int, family uint8, request []byte, each func(family uint8, attrs []byte) error) error {
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
+	fd, err := open()
 	if err != nil {
-		return fmt.Errorf("open netfilter netlink socket: %w", err)
+		return err
 	}
 	defer unix.Close(fd)
-	patience := unix.Timeval{Sec: 30}
-	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &patience); err != nil {
-		return fmt.Errorf("set time-out of netlink socket: %w", err)
-	}
-	msg := binary.NativeEndian.AppendUint32(nil, uint32(unix.NLMSG_HDRLEN+4+len(request)))
-	msg = binary.NativeEndian.AppendUint16(msg, uint16(subsystem<<8|message))
-	msg = binary.NativeEndian.AppendUint16(msg, unix.NLM_F_REQUEST|unix.NLM_F_DUMP)
-	msg = append(msg, 0, 0, 0, 0, 0, 0, 0, 0) // sequence and port: one request, one socket
-	msg = append(msg, family, unix.NFNETLINK_V0, 0, 0)
-	if err := unix.Sendto(fd, append(msg, request...), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return fmt.Errorf("send netlink request: %w", err)
+	if err := send(fd, appendMessage(nil, subsystem<<8|message, unix.NLM_F_DUMP, 0, family, 0, request)); err != nil {
+		return err
 	}
 	return receive(fd, each)
 }
@@ -167,7 +194,12 @@ func text(b []byte) string {
 	return s
 }
 
-// isBE32 and isBE64 tell and give numbers in network order, as nf_tables writes all of its own.
+// isText compares a string attribute without copying it.
+func isText(b []byte, want string) bool {
+	return len(b) == len(want)+1 && string(b[:len(want)]) == want && b[len(want)] == 0
+}
+
+// isBE32 and be64 read numbers in network order, as nf_tables writes all of its own.
 func isBE32(b []byte, want uint32) bool { return len(b) == 4 && binary.BigEndian.Uint32(b) == want }
 
 func be64(b []byte) uint64 {
@@ -211,17 +243,17 @@ func forwardRules(table, chain string) (rules []matchRule, others int, err error
 func parseRule(attrs []byte) (rule matchRule, ok bool) {
 	step := 0
 	for _, expression := range attributes(attribute(attrs, unix.NFTA_RULE_EXPRESSIONS)) {
-		name, data := text(attribute(expression, unix.NFTA_EXPR_NAME)), attribute(expression, unix.NFTA_EXPR_DATA)
+		name, data := attribute(expression, unix.NFTA_EXPR_NAME), attribute(expression, unix.NFTA_EXPR_DATA)
 		switch {
-		case step == 0 && name == "payload" && isSourceAddress(data):
-		case step == 1 && name == "cmp" && isEqual(data):
+		case step == 0 && isText(name, "payload") && isSourceAddress(data):
+		case step == 1 && isText(name, "cmp") && isEqual(data):
 			rule.source = binary.BigEndian.Uint32(attribute(data, unix.NFTA_CMP_DATA, unix.NFTA_DATA_VALUE))
-		case step == 1 && name == "lookup" && isPlainLookup(data):
+		case step == 1 && isText(name, "lookup") && isPlainLookup(data):
 			rule.set = text(attribute(data, unix.NFTA_LOOKUP_SET))
-		case step == 2 && name == "counter":
+		case step == 2 && isText(name, "counter"):
 			rule.count.Bytes = be64(attribute(data, unix.NFTA_COUNTER_BYTES))
 			rule.count.Packets = be64(attribute(data, unix.NFTA_COUNTER_PACKETS))
-		case step == 3 && name == "immediate" && isAccept(data):
+		case step == 3 && isText(name, "immediate") && isAccept(data):
 		default:
 			return matchRule{}, false
 		}
@@ -269,8 +301,36 @@ const (
 	nfAccept = 1
 )
 
-// nftElements reads the elements of our nftables set, in the order of its hash.
-func nftElements() ([]uint32, error) {
+// nftElements reads the elements of our nftables set, in the order of its hash, until it has read want
+// different ones, for about a second and three times at least. The kernel grows the hash in the
+// background while elements are added and after; a dump that meets this repeats some elements and
+// leaves out others, without a mark of it.
+//
+// The kernel walks the set from its beginning for each 32 KiB of a dump: 100,000 elements take 0.1 s,
+// a million take 20 s, for nft list too.
+func nftElements(ctx context.Context, want int) ([]uint32, error) {
+	start := time.Now()
+	for attempt := 1; ; attempt++ {
+		elements, err := dumpElements()
+		if err != nil || len(elements) == want && !hasDuplicates(elements) {
+			return elements, err
+		}
+		if attempt >= 3 && time.Since(start) > time.Second {
+			return elements, nil
+		}
+		if err := pause(ctx, 50*time.Millisecond); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func hasDuplicates(elements []uint32) bool {
+	sorted := slices.Clone(elements)
+	slices.Sort(sorted)
+	return len(slices.Compact(sorted)) != len(elements)
+}
+
+func dumpElements() ([]uint32, error) {
 	request := appendString(nil, unix.NFTA_SET_ELEM_LIST_TABLE, tableName)
 	request = appendString(request, unix.NFTA_SET_ELEM_LIST_SET, setName)
 	var elements []uint32

@@ -2,6 +2,7 @@ package firewall
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -9,7 +10,6 @@ import (
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
-	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -42,21 +42,21 @@ func (e *nftEngine) Load(ctx context.Context, rules RuleSet) error {
 		return err
 	}
 	return e.ns.loadTable(ctx, Nftables, func() error {
-		forward, set, err := makeChains(nftables.ChainPolicyDrop, e.lookup)
+		set, err := makeChains(nftables.ChainPolicyDrop, e.lookup)
 		if err != nil {
 			return err
 		}
 		if e.lookup == Indexed {
 			return loadElements(ctx, set, entries)
 		}
-		return loadRules(ctx, forward, entries)
+		return loadRules(ctx, entries)
 	})
 }
 
 // Load implements [Engine].
 func (e *emptyEngine) Load(ctx context.Context, _ RuleSet) error {
 	return e.ns.loadTable(ctx, Empty, func() error {
-		_, _, err := makeChains(nftables.ChainPolicyAccept, Linear)
+		_, err := makeChains(nftables.ChainPolicyAccept, Linear)
 		return err
 	})
 }
@@ -91,12 +91,13 @@ func nftUnavailable(engine string, err error) error {
 }
 
 // makeChains makes the table, its base chains and, for an indexed look-up, the set with its one rule.
-func makeChains(policy nftables.ChainPolicy, lookup string) (forward *nftables.Chain, set *nftables.Set, err error) {
+func makeChains(policy nftables.ChainPolicy, lookup string) (set *nftables.Set, err error) {
 	conn, err := nftables.New()
 	if err != nil {
-		return nil, nil, fmt.Errorf("open nftables connection: %w", err)
+		return nil, fmt.Errorf("open nftables connection: %w", err)
 	}
 	table := conn.AddTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: tableName})
+	var forward *nftables.Chain
 	accept := nftables.ChainPolicyAccept
 	for _, c := range []struct {
 		name   string
@@ -118,61 +119,37 @@ func makeChains(policy nftables.ChainPolicy, lookup string) (forward *nftables.C
 	if lookup == Indexed {
 		set = &nftables.Set{Table: table, Name: setName, KeyType: nftables.TypeIPAddr, KeyByteOrder: binaryutil.BigEndian}
 		if err := conn.AddSet(set, nil); err != nil {
-			return nil, nil, fmt.Errorf("make set %s: %w", setName, err)
+			return nil, fmt.Errorf("make set %s: %w", setName, err)
 		}
-		conn.AddRule(acceptRule(forward, &expr.Lookup{SourceRegister: unix.NFT_REG_1, SetName: set.Name, SetID: set.ID}))
+		conn.AddRule(&nftables.Rule{Table: table, Chain: forward, Exprs: acceptSource(
+			&expr.Lookup{SourceRegister: unix.NFT_REG_1, SetName: set.Name, SetID: set.ID})})
 	}
 	if err := conn.Flush(); err != nil {
-		return nil, nil, fmt.Errorf("make table ip %s: %w", tableName, err)
+		return nil, fmt.Errorf("make table ip %s: %w", tableName, err)
 	}
-	return forward, set, nil
+	return set, nil
 }
 
-// acceptRule is "ip saddr MATCH counter accept", expression by expression as nft writes it. In a table
-// of family ip the protocol needs no match of its own.
-func acceptRule(c *nftables.Chain, match expr.Any) *nftables.Rule {
-	return &nftables.Rule{Table: c.Table, Chain: c, Exprs: []expr.Any{
+// acceptSource is "ip saddr MATCH counter accept", expression by expression as nft writes it. In a
+// table of family ip the protocol needs no match of its own.
+func acceptSource(match expr.Any) []expr.Any {
+	return []expr.Any{
 		&expr.Payload{DestRegister: unix.NFT_REG_1, Base: expr.PayloadBaseNetworkHeader, Offset: sourceOffset, Len: addressLength},
 		match,
 		&expr.Counter{},
 		&expr.Verdict{Kind: expr.VerdictAccept},
-	}}
-}
-
-func loadRules(ctx context.Context, forward *nftables.Chain, entries []uint32) error {
-	size, err := rulesPerFlush()
-	if err != nil {
-		return err
 	}
-	return inChunks(ctx, entries, size, func(conn *nftables.Conn, chunk []uint32) error {
-		for _, e := range chunk {
-			a := address(e).As4()
-			conn.AddRule(acceptRule(forward, &expr.Cmp{Op: expr.CmpOpEq, Register: unix.NFT_REG_1, Data: a[:]}))
-		}
-		return nil
-	})
 }
 
 // elementsPerFlush keeps one transaction below the smallest usual limit of a send buffer (net.core.
 // wmem_max, 212,992 bytes), with 20 bytes an element. Committing elements costs nothing but their own time.
 const elementsPerFlush = 10_000
 
+// loadElements opens a connection for each transaction: one that is kept open can read the
+// acknowledgements of an earlier transaction.
 func loadElements(ctx context.Context, set *nftables.Set, entries []uint32) error {
-	return inChunks(ctx, entries, elementsPerFlush, func(conn *nftables.Conn, chunk []uint32) error {
-		elements := make([]nftables.SetElement, len(chunk))
-		for i, e := range chunk {
-			a := address(e).As4()
-			elements[i].Key = a[:]
-		}
-		return conn.SetAddElements(set, elements)
-	})
-}
-
-// inChunks sends entries in transactions of at most size, each over a connection of its own: one that
-// is kept open can read the acknowledgements of an earlier transaction.
-func inChunks(ctx context.Context, entries []uint32, size int, add func(*nftables.Conn, []uint32) error) error {
 	done := 0
-	for chunk := range slices.Chunk(entries, size) {
+	for chunk := range slices.Chunk(entries, elementsPerFlush) {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -180,41 +157,23 @@ func inChunks(ctx context.Context, entries []uint32, size int, add func(*nftable
 		if err != nil {
 			return fmt.Errorf("open nftables connection: %w", err)
 		}
-		if err := add(conn, chunk); err != nil {
-			return fmt.Errorf("add entries from %d on: %w", done+1, err)
+		elements := make([]nftables.SetElement, len(chunk))
+		for i, e := range chunk {
+			elements[i].Key = binary.BigEndian.AppendUint32(nil, e)
+		}
+		if err := conn.SetAddElements(set, elements); err != nil {
+			return fmt.Errorf("add elements from %d on: %w", done+1, err)
 		}
 		if err := conn.Flush(); err != nil {
-			return fmt.Errorf("send entries %d to %d: %w", done+1, done+len(chunk), err)
+			return fmt.Errorf("send elements %d to %d: %w", done+1, done+len(chunk), err)
 		}
 		done += len(chunk)
 	}
 	return nil
 }
 
-// rulesPerFlush is how many rules fit into one transaction. Large ones are better, since the kernel
-// copies the whole chain at every commit, but the kernel echoes each rule, and what does not fit
-// into the receive buffer is lost (ENOBUFS). CAP_NET_ADMIN of the initial user namespace may make the
-// buffer as large as it likes; others get net.core.rmem_max.
-func rulesPerFlush() (int, error) {
-	const most, echo = 10_000, 1024 // bytes of buffer an echoed rule, as google/nftables counts
-	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
-	if err != nil {
-		return 0, fmt.Errorf("open netlink connection: %w", err)
-	}
-	defer conn.Close()
-	if err := conn.SetReadBuffer(most * echo); err != nil {
-		return 0, fmt.Errorf("enlarge netlink buffer: %w", err)
-	}
-	granted, err := conn.ReadBuffer()
-	if err != nil {
-		return 0, fmt.Errorf("read size of netlink buffer: %w", err)
-	}
-	// The kernel reports twice what it was asked for (socket(7)).
-	return max(1, min(most, granted/2/echo)), nil
-}
-
 // Verify implements [Engine].
-func (e *nftEngine) Verify(_ context.Context, rules RuleSet) ([]Check, error) {
+func (e *nftEngine) Verify(ctx context.Context, rules RuleSet) ([]Check, error) {
 	entries, err := rules.entries()
 	if err != nil {
 		return nil, err
@@ -224,7 +183,7 @@ func (e *nftEngine) Verify(_ context.Context, rules RuleSet) ([]Check, error) {
 		return nil, err
 	}
 	if e.lookup == Indexed {
-		if seen.elements, err = nftElements(); err != nil {
+		if seen.elements, err = nftElements(ctx, len(entries)); err != nil {
 			return nil, err
 		}
 	}

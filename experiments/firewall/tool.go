@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/coreos/go-iptables/iptables"
 )
@@ -171,13 +172,32 @@ func restoreIpset(ctx context.Context, engine string, script []byte) error {
 	return err
 }
 
+// destroyIpset waits for the kernel to let go of the set: nf_tables frees the rules of a deleted table
+// in a work queue, and until then they hold it.
 func destroyIpset(ctx context.Context) error {
 	path, err := find("ipset", "ipset")
 	if err != nil {
 		return err
 	}
-	_, err = run(ctx, nil, path, "destroy", setName)
-	return err
+	for attempt := 0; ; attempt++ {
+		_, err = run(ctx, nil, path, "destroy", setName)
+		if attempt == 100 || !strings.Contains(said(err), "in use") {
+			return err
+		}
+		if err := pause(ctx, 10*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+// pause waits for d, or for the end of ctx.
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
 }
 
 // run runs a program and returns its output. It speaks English, whatever the user's language, and dies

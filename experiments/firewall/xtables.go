@@ -41,6 +41,7 @@ const (
 	extensionName   = 2
 	extensionData   = 32
 	sizeofVerdict   = 40 // struct xt_standard_target, aligned
+	sizeofRule      = sizeofEntry + sizeofVerdict
 	standardDrop    = -nfDrop - 1
 	standardAccept  = -nfAccept - 1
 	legacyTableName = "filter"
@@ -105,7 +106,7 @@ func parseLegacy(info, blob []byte) (legacyTable, error) {
 		return legacyTable{}, fmt.Errorf("parse legacy filter table: its description has %d bytes", len(info))
 	}
 	at := func(field, hook int) int { return int(binary.NativeEndian.Uint32(info[field+4*hook:])) }
-	t := legacyTable{othersAccept: true}
+	t := legacyTable{othersAccept: true, rules: make([]matchRule, 0, len(blob)/sizeofRule)}
 	for number := range uint32(unix.NF_INET_NUMHOOKS) {
 		if binary.NativeEndian.Uint32(info[infoValidHooks:])&(1<<number) != 0 {
 			t.hooks = append(t.hooks, number)
