@@ -45,7 +45,7 @@ func makeDisk(ctx context.Context, work, archive, disk string, root rootArchive,
 	// Owners, and mke2fs's view of them, are one command because fakeroot remembers the owners only
 	// as long as it runs.
 	script := `set -e
-tar -xpf "$1" -C "$2" --numeric-owner --same-owner
+tar -xpf "$1" -C "$2" --numeric-owner --same-owner --delay-directory-restore
 truncate -s "$3" "$4"
 mke2fs -q -t ext4 -F -b 4096 -I 256 -m 0 -O "$5" -U "$6" -L rampart \
 	-E "hash_seed=$6,lazy_itable_init=0,nodiscard,root_owner=0:0" -d "$2" "$4"`

@@ -40,11 +40,23 @@ func sources(ctx context.Context, spec Spec) ([]source, error) {
 	if spec.Mirror != "" {
 		return []source{{uri: spec.Mirror, suite: spec.Suite, components: spec.Components}}, nil
 	}
-	out, err := exec.CommandContext(ctx, "apt-get", "indextargets", "Created-By: Packages").Output()
-	if err != nil {
-		return nil, fmt.Errorf("ask apt for its sources: %w: name a mirror in the image block", err)
+	return aptSources(ctx, spec)
+}
+
+// aptSources asks apt, with options before its verb. Where `apt-get update` never ran, apt knows only
+// what its sources say and not what the releases say of themselves, which is enough to go on.
+func aptSources(ctx context.Context, spec Spec, options ...string) ([]source, error) {
+	for _, extra := range []string{"--release-info", "--no-release-info"} {
+		argv := append(slices.Clone(options), "indextargets", extra, "Created-By: Packages")
+		out, err := exec.CommandContext(ctx, "apt-get", argv...).Output()
+		if err != nil {
+			return nil, fmt.Errorf("ask apt for its sources: %w: name a mirror in the image block", err)
+		}
+		if found := matchTargets(out, spec); found != nil {
+			return found, nil
+		}
 	}
-	return matchTargets(out, spec), nil
+	return nil, nil
 }
 
 // matchTargets picks the sources for spec out of what `apt-get indextargets` prints: apt itself has
@@ -52,6 +64,7 @@ func sources(ctx context.Context, spec Spec) ([]source, error) {
 // archives that use Debian's names for their own packages do not.
 func matchTargets(targets []byte, spec Spec) []source {
 	var found []source
+	complete := false
 	seen := map[string]bool{}
 	for _, t := range stanzas(targets) {
 		if origin := t["Origin"]; origin != "" && origin != "Debian" {
@@ -71,15 +84,16 @@ func matchTargets(targets []byte, spec Spec) []source {
 			continue
 		}
 		seen[t["Repo-URI"]+" "+t["Release"]] = true
+		complete = complete || name == spec.Suite
 		s := source{uri: t["Repo-URI"], suite: t["Release"], components: spec.Components}
-		// A key that stands in the sources file itself has no place on one line; the bootstrap tool
-		// finds Debian's own key without being told.
+		// Not every apt tells, and a key that stands in the sources file itself has no place on one
+		// line; the bootstrap tool finds Debian's own key without being told.
 		if key := t["Signed-By"]; strings.HasPrefix(key, "/") {
 			s.signedBy = key
 		}
 		found = append(found, s)
 	}
-	if !slices.ContainsFunc(found, func(s source) bool { return s.suite == spec.Suite }) {
+	if !complete {
 		return nil // updates alone are no release
 	}
 	return found
