@@ -65,7 +65,7 @@ func (p *Provider) ProbeKVM(ctx context.Context) (Verdict, error) {
 	if err != nil {
 		return Verdict{}, fmt.Errorf("probe kvm: %w", err)
 	}
-	unlock, err := p.lock(ctx, "kvm-probe")
+	unlock, err := p.lock(ctx, "kvm-probe", exclusive)
 	if err != nil {
 		return Verdict{}, fmt.Errorf("probe kvm: %w", err)
 	}

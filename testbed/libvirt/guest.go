@@ -61,66 +61,91 @@ func (s state) guestNICs(role testbed.Role) []guestNIC {
 }
 
 // networkScript configures the interfaces of role, as process 1 of the image runs it. The management
-// interface comes first: whatever fails after it can be looked at over SSH.
+// interface comes first: whatever fails after it can be looked at over SSH. Under emulation every
+// program that is started costs a tenth of a second and more, so ip does all it can at once.
 func (s state) networkScript(role testbed.Role) string {
+	nics := s.guestNICs(role)
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	b.WriteString(networkPreamble)
 	line("set_kernel kernel/hostname %s", role)
-	nics := s.guestNICs(role)
 	for i, n := range nics {
-		line("adopt %s rampart%d", n.mac, i) // first away from names that a link may have
+		line("find_nic %s; nic%d=$found", n.mac, i)
+	}
+	line("ip -batch - <<END")
+	line("link set dev lo up")
+	for i := range nics {
+		line("link set dev $nic%d name rampart%d", i, i) // first away from names that a link may have
 	}
 	for i, n := range nics {
-		line("ip link set dev rampart%d name %s mtu %d", i, n.name, n.mtu)
+		line("link set dev rampart%d name %s mtu %d", i, n.name, n.mtu)
+	}
+	line("address add %s dev %s", managementAddress(s.Management, role), managementName)
+	line("link set dev %s up", managementName)
+	line("END")
+	for _, n := range nics {
 		line("set_kernel net/ipv4/conf/%s/rp_filter 0", n.name)
 	}
-	line("ip address add %s dev %s", managementAddress(s.Management, role), managementName)
-	line("ip link set dev %s up", managementName)
+	for _, l := range s.Spec.Links {
+		if l.Address(role).IsValid() {
+			line("%s", driverLines(l, s.Spec.Node(role).Queues))
+		}
+	}
+	line("ip -batch - <<END")
 	for i, l := range s.Spec.Links {
 		if l.Address(role).IsValid() {
-			s.linkLines(line, role, i, l)
+			line("%s", s.addressLines(role, i, l))
 		}
 	}
 	for _, r := range s.Spec.Routes(role) {
-		line("ip route add %s via %s", r.Destination, r.Via)
+		line("route add %s via %s", r.Destination, r.Via)
 	}
+	line("END")
 	if role == testbed.Firewall {
 		line("set_kernel net/ipv4/ip_forward 1")
 	}
 	return b.String()
 }
 
-func (s state) linkLines(line func(string, ...any), role testbed.Role, index int, l testbed.LinkSpec) {
-	if q := s.Spec.Node(role).Queues; q > 1 {
-		line("ethtool -L %s combined %d", l.Name, q)
+// driverLines set up the driver of a link's interface. A feature that the device does not have is
+// fixed, and ethtool complains of that one after it changed the others: what counts is what is read
+// back.
+func driverLines(l testbed.LinkSpec, queues int) string {
+	lines := []string{"# " + l.Name}
+	if queues > 1 {
+		lines = append(lines, fmt.Sprintf("ethtool -L %s combined %d", l.Name, queues))
 	}
 	if !l.Offloads {
+		command := "ethtool -K " + l.Name
 		for _, f := range offloadFeatures {
-			// A feature that the device does not have is fixed, to off. What counts is the read-back.
-			line("ethtool -K %s %s off >/dev/null 2>&1 || :", l.Name, f.flag)
+			command += " " + f.flag + " off"
 		}
+		lines = append(lines, command+" >/dev/null 2>&1 || :")
 	}
-	line("ip address add %s dev %s", l.Address(role), l.Name)
-	line("ip link set dev %s up", l.Name)
+	return strings.Join(lines, "\n")
+}
+
+// addressLines are what ip is told of a link. The neighbour is permanent: no measurement waits for ARP.
+func (s state) addressLines(role testbed.Role, index int, l testbed.LinkSpec) string {
 	peer := l.Nodes[0]
 	if peer == role {
 		peer = l.Nodes[1]
 	}
-	line("ip neighbour replace %s lladdr %s dev %s nud permanent", l.Address(peer).Addr(), s.Ident.mac(peer, 1+index), l.Name)
+	return fmt.Sprintf(`address add %[2]s dev %[1]s
+link set dev %[1]s up
+neighbour replace %[3]s lladdr %[4]s dev %[1]s nud permanent`,
+		l.Name, l.Address(role), l.Address(peer).Addr(), s.Ident.mac(peer, 1+index))
 }
 
 // networkPreamble stops at the first command that fails, and finds interfaces by their address: the
 // order in which the kernel numbers them is nobody's promise.
 const networkPreamble = `set -eu
 set_kernel() { echo "$2" >"/proc/sys/$1"; }
-adopt() {
+find_nic() {
 	for dir in /sys/class/net/*; do
 		read -r mac <"$dir/address"
-		if [ "$mac" = "$1" ]; then
-			ip link set dev "${dir##*/}" name "$2"
-			return
-		fi
+		found=${dir##*/}
+		[ "$mac" != "$1" ] || return 0
 	done
 	echo "no network interface has the address $1" >&2
 	return 1
@@ -129,7 +154,6 @@ for conf in all default; do
 	set_kernel "net/ipv4/conf/$conf/rp_filter" 0
 	[ ! -d /proc/sys/net/ipv6 ] || set_kernel "net/ipv6/conf/$conf/disable_ipv6" 1
 done
-ip link set dev lo up
 `
 
 // seed is the content of the node's second disk.

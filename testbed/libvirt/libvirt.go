@@ -302,7 +302,7 @@ func (p *Provider) remove(ctx context.Context, c *conn, inv inventory) error {
 
 // Down implements [testbed.Provider].
 func (p *Provider) Down(ctx context.Context, name string) error {
-	unlock, err := p.lock(ctx, lockName(name))
+	unlock, err := p.lock(ctx, lockName(name), exclusive)
 	if err != nil {
 		return fmt.Errorf("remove testbed %s: %w", name, err)
 	}

@@ -77,11 +77,17 @@ func (tb *running) Renew(ctx context.Context, role testbed.Role) error {
 
 func (tb *running) renew(ctx context.Context, role testbed.Role) error {
 	p := tb.provider
-	unlock, err := p.lock(ctx, lockName(tb.Name()))
+	// Nodes may be renewed side by side, but not while the testbed comes or goes.
+	unlock, err := p.lock(ctx, lockName(tb.Name()), shared)
 	if err != nil {
 		return err
 	}
 	defer unlock()
+	unlockNode, err := p.lock(ctx, "node-"+tb.Name()+"-"+string(role), exclusive)
+	if err != nil {
+		return err
+	}
+	defer unlockNode()
 	c, err := p.control(ctx)
 	if err != nil {
 		return err

@@ -108,9 +108,15 @@ func writeJSON(path string, v any) error {
 // errBusy says that another process works on the same thing.
 var errBusy = errors.New("another rampart is at work on it")
 
+// How a lock is held: alone, or with others who hold it so.
+const (
+	exclusive = unix.LOCK_EX
+	shared    = unix.LOCK_SH
+)
+
 // tryLock takes the lock of that name among all processes with the same state folder. The kernel
 // lets go of it when the process ends, however it ends.
-func (p *Provider) tryLock(name string) (unlock func(), err error) {
+func (p *Provider) tryLock(name string, how int) (unlock func(), err error) {
 	dir := filepath.Join(p.options.StateDir, "locks")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("lock %s: %w", name, err)
@@ -119,7 +125,7 @@ func (p *Provider) tryLock(name string) (unlock func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("lock %s: %w", name, err)
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err := unix.Flock(int(f.Fd()), how|unix.LOCK_NB); err != nil {
 		f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
 			return nil, fmt.Errorf("lock %s: %w", name, errBusy)
@@ -130,9 +136,9 @@ func (p *Provider) tryLock(name string) (unlock func(), err error) {
 }
 
 // lock is tryLock that waits while ctx lasts.
-func (p *Provider) lock(ctx context.Context, name string) (unlock func(), err error) {
+func (p *Provider) lock(ctx context.Context, name string, how int) (unlock func(), err error) {
 	for {
-		unlock, err := p.tryLock(name)
+		unlock, err := p.tryLock(name, how)
 		if !errors.Is(err, errBusy) {
 			return unlock, err
 		}

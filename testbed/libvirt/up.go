@@ -28,7 +28,7 @@ func (p *Provider) up(ctx context.Context, spec testbed.Spec) (_ *running, err e
 	if err := errors.Join(spec.Validate(), p.options.Image.check()); err != nil {
 		return nil, err
 	}
-	unlock, err := p.tryLock(lockName(spec.Name))
+	unlock, err := p.tryLock(lockName(spec.Name), exclusive)
 	if err != nil {
 		return nil, err
 	}

@@ -206,12 +206,11 @@ func (r *countingReader) Read(p []byte) (int, error) {
 //
 // A volume cannot be renamed, so that one is complete is said by a second, empty one, made last.
 func (p *Provider) sharedVolume(ctx context.Context, c *conn, pool rpc.StoragePool, kind string, file File) (volume, error) {
-	sum, err := file.digest()
+	name, err := sharedName(kind, file)
 	if err != nil {
 		return volume{}, err
 	}
-	name := "rampart-" + kind + "-" + sum[:24]
-	unlock, err := p.lock(ctx, name)
+	unlock, err := p.lock(ctx, name, exclusive)
 	if err != nil {
 		return volume{}, err
 	}
@@ -222,7 +221,7 @@ func (p *Provider) sharedVolume(ctx context.Context, c *conn, pool rpc.StoragePo
 		vol, err := lookupVolume(ctx, c, pool, name)
 		switch {
 		case isCode(err, rpc.ErrNoStorageVol):
-			return p.uploadShared(ctx, c, pool, name, file, sum)
+			return p.uploadShared(ctx, c, pool, name, file)
 		case err != nil:
 			return volume{}, err
 		case errMark == nil:
@@ -243,7 +242,16 @@ func (p *Provider) sharedVolume(ctx context.Context, c *conn, pool rpc.StoragePo
 
 const completeSuffix = ".complete"
 
-func (p *Provider) uploadShared(ctx context.Context, c *conn, pool rpc.StoragePool, name string, file File, sum string) (_ volume, err error) {
+// sharedName is the name of the volume for a file.
+func sharedName(kind string, file File) (string, error) {
+	sum, err := file.digest()
+	if err != nil {
+		return "", err
+	}
+	return "rampart-" + kind + "-" + sum[:24], nil
+}
+
+func (p *Provider) uploadShared(ctx context.Context, c *conn, pool rpc.StoragePool, name string, file File) (_ volume, err error) {
 	f, err := os.Open(file.Path)
 	if err != nil {
 		return volume{}, fmt.Errorf("upload %s: %w", name, err)
@@ -261,6 +269,10 @@ func (p *Provider) uploadShared(ctx context.Context, c *conn, pool rpc.StoragePo
 	}
 	h := sha256.New()
 	if err := upload(ctx, p.endpoint, vol, io.TeeReader(f, h), info.Size()); err != nil {
+		return volume{}, errors.Join(err, p.discard(ctx, c, vol))
+	}
+	sum, err := file.digest()
+	if err != nil {
 		return volume{}, errors.Join(err, p.discard(ctx, c, vol))
 	}
 	if got := hex.EncodeToString(h.Sum(nil)); got != sum {
