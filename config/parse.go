@@ -3,6 +3,7 @@ package config
 import (
 	"bytes"
 	"fmt"
+	"strings"
 	"unicode"
 	"unicode/utf8"
 
@@ -28,7 +29,7 @@ func (r *reader) parse(name string, text []byte) (*hclsyntax.Body, bool) {
 	}
 	r.files[name] = &hcl.File{Bytes: text}
 	tokens, _ := hclsyntax.LexConfig(text, name, hcl.InitialPos)
-	if !r.checkNesting(tokens) {
+	if !r.checkNesting(tokens) || !r.checkNumbers(tokens) {
 		return nil, false
 	}
 	file, diags := hclsyntax.ParseConfig(text, name, hcl.InitialPos)
@@ -40,7 +41,7 @@ func (r *reader) parse(name string, text []byte) (*hclsyntax.Body, bool) {
 // parseExpression reads a text that is one expression.
 func (r *reader) parseExpression(name string, text []byte) (hclsyntax.Expression, bool) {
 	tokens, _ := hclsyntax.LexExpression(text, name, hcl.InitialPos)
-	if !r.checkNesting(tokens) {
+	if !r.checkNesting(tokens) || !r.checkNumbers(tokens) {
 		return nil, false
 	}
 	expr, diags := hclsyntax.ParseExpression(text, name, hcl.InitialPos)
@@ -101,4 +102,21 @@ func (r *reader) checkNesting(tokens hclsyntax.Tokens) bool {
 		}
 	}
 	return true
+}
+
+// checkNumbers reports numbers with more than three digits of exponent. 1e99999999 is read at once, and
+// then written out as a text of a hundred million digits wherever a message or a template needs one.
+func (r *reader) checkNumbers(tokens hclsyntax.Tokens) bool {
+	before := len(r.diags)
+	for _, t := range tokens {
+		if t.Type == hclsyntax.TokenNumberLit && hugeExponent(string(t.Bytes)) {
+			r.fail(t.Range, "This number is out of any range", "No number here needs an exponent of more than three digits.")
+		}
+	}
+	return !r.failedSince(before)
+}
+
+func hugeExponent(number string) bool {
+	i := strings.IndexAny(number, "eE")
+	return i >= 0 && len(strings.TrimLeft(number[i+1:], "+-0")) > 3
 }

@@ -40,6 +40,9 @@ func show(v cty.Value) string {
 	if v.IsNull() {
 		return "null"
 	}
+	if huge(v) {
+		return "a number out of any range"
+	}
 	s, err := convert.Convert(v, cty.String)
 	switch {
 	case err != nil:
@@ -50,11 +53,24 @@ func show(v cty.Value) string {
 	return cut(s.AsString(), 40)
 }
 
+// huge reports whether a number is so large or so near zero that its decimal digits would fill a memory.
+func huge(v cty.Value) bool {
+	if v.Type() != cty.Number || v.IsNull() || !v.IsKnown() {
+		return false
+	}
+	exponent := v.AsBigFloat().MantExp(nil)
+	return exponent > 4096 || exponent < -4096
+}
+
 // parseText takes a string. Line breaks count as spaces, so that a statement may be a heredoc.
 func parseText(v cty.Value) (string, *mistake) {
+	wrong := &mistake{"is not a text", "Write it in quotes."}
+	if huge(v) {
+		return "", wrong
+	}
 	s, err := convert.Convert(v, cty.String)
 	if err != nil || s.IsNull() {
-		return "", &mistake{"is not a text", `Write it in quotes.`}
+		return "", wrong
 	}
 	text := strings.Join(strings.Fields(s.AsString()), " ")
 	if strings.ContainsFunc(text, unicode.IsControl) {

@@ -143,6 +143,10 @@ func (r *reader) conform(v variable, g given, value cty.Value) cty.Value {
 		want = v.def.Type()
 	}
 	converted, err := convert.Convert(value, want)
+	if err == nil && huge(converted) {
+		r.fail(g.rng, fmt.Sprintf("The value of variable %q is out of any range", v.body.label), "No number here needs an exponent of more than three digits.")
+		return cty.DynamicVal
+	}
 	if err == nil && (want != cty.DynamicPseudoType || v.def == cty.NilVal || alike(v.def, converted)) {
 		return converted
 	}
