@@ -177,7 +177,7 @@ func fitsPhone(t *testing.T, ctx context.Context) {
 	for _, width := range []int64{360, 320} {
 		see(t, ctx, width, "light")
 		if got := evaluate[int64](t, ctx, `document.documentElement.scrollWidth`); got > width {
-			wide := evaluate[[]string](t, ctx, `[...document.querySelectorAll("body *")].filter(e => e.getBoundingClientRect().right > innerWidth + 1 && !e.closest(".scroll, pre, svg, .skip, .vh")).slice(0, 5).map(e => e.outerHTML.slice(0, 120))`)
+			wide := evaluate[[]string](t, ctx, fmt.Sprintf(`[...document.querySelectorAll("body *")].filter(e => e.getBoundingClientRect().right > %d + 1 && !e.closest(".scroll, pre, svg, .skip, .vh")).slice(0, 5).map(e => e.outerHTML.slice(0, 120))`, width))
 			t.Errorf("the page is %d wide on a screen of %d: %q", got, width, wide)
 		}
 	}

@@ -404,7 +404,7 @@ func (b *builder) costFigure(e analysis.Experiment) *document.Figure {
 	}
 	lo, hi := figure.BarsExtent(all)
 	return &document.Figure{
-		ID:    b.id("cost", s.experiment, s.metric),
+		ID:    b.id("rule-cost", s.experiment, s.metric),
 		Title: "What does one rule cost?",
 		Data:  []string{b.data(costKey(s))},
 		Caption: fmt.Sprintf("%s; Theil–Sen slope in %s, one panel a frame size; whiskers are %s bootstrap intervals over blocks. %s",
@@ -417,7 +417,7 @@ func (b *builder) costFigure(e analysis.Experiment) *document.Figure {
 // claimsFigure shows the effects of all claims beside each other, one panel a metric.
 func (b *builder) claimsFigure() *document.Figure {
 	f := &document.Figure{
-		ID:    b.id("claims-figure"),
+		ID:    b.id("effects"),
 		Title: "How large are the effects behind the claims?",
 		Data:  []string{b.data("claims")},
 		Caption: fmt.Sprintf("Mean ratio A/B of each claim's metric over its region with its %s bootstrap interval; a ratio of 1 is no difference. Shaded: the margin of equivalence, ±%s. %s",

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"codeberg.org/go-pdf/fpdf"
+	"golang.org/x/text/encoding/charmap"
+	"gonum.org/v1/plot/font"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/vgpdf"
@@ -65,7 +67,7 @@ func PDF(f *document.Figure) ([]byte, error) {
 	sameBytes()
 	page := arrange(f)
 	canvas := vgpdf.New(page.size.X, page.size.Y)
-	page.draw(draw.NewCanvas(canvas, page.size.X, page.size.Y), f)
+	page.draw(draw.NewCanvas(codePage{canvas}, page.size.X, page.size.Y), f)
 	var b bytes.Buffer
 	if _, err := canvas.WriteTo(&b); err != nil {
 		return nil, fmt.Errorf("draw figure %s as PDF: %w", f.ID, err)
@@ -81,6 +83,18 @@ var sameBytes = sync.OnceFunc(func() {
 	fpdf.SetDefaultModificationDate(epoch)
 	fpdf.SetDefaultCatalogSort(true)
 })
+
+// codePage hands text to vgpdf in the encoding that its fonts have: it wants Windows-1252 and does not
+// convert, so that a micro sign would come out as two letters.
+type codePage struct{ *vgpdf.Canvas }
+
+func (c codePage) FillString(face font.Face, at vg.Point, s string) {
+	encoded, err := charmap.Windows1252.NewEncoder().String(s)
+	if err != nil {
+		encoded = "?" // latin leaves nothing that the code page lacks
+	}
+	c.Canvas.FillString(face, at, encoded)
+}
 
 // body is what vgsvg drew, without its prologue and its outer element.
 func body(canvas *vgsvg.Canvas) string {
@@ -135,9 +149,9 @@ const (
 // arrange puts panels in rows of at most three.
 func arrange(f *document.Figure) layout {
 	l := layout{columns: min(3, max(1, len(f.Panels)))}
-	l.panel.X = fileWidth / 3
+	l.panel.X = fileWidth / vg.Length(l.columns)
 	if l.columns == 1 {
-		l.panel.X = fileWidth * 0.6
+		l.panel.X = fileWidth / 2
 	}
 	for _, p := range f.Panels {
 		l.panel.Y = max(l.panel.Y, height(p.Plot, fileScale))

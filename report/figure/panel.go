@@ -104,6 +104,14 @@ func lines(pl *plot.Plot, d document.Lines, pen pen) {
 
 func positive(e document.Estimate) bool { return e.Value > 0 && (e.Level == 0 || e.Lo > 0) }
 
+func finite(e document.Estimate) bool {
+	sum := e.Value
+	if e.Level > 0 {
+		sum += e.Lo + e.Hi
+	}
+	return !math.IsNaN(sum) && !math.IsInf(sum, 0)
+}
+
 // linesExtent is the range of all that is drawn.
 func linesExtent(d document.Lines) (lo, hi float64) {
 	var all []float64
@@ -365,6 +373,9 @@ func bars(pl *plot.Plot, d document.Bars, pen pen, c draw.Canvas) {
 	pl.Add(gridX(pen), painter(func(c draw.Canvas, p *plot.Plot) {
 		x, y := p.Transforms(&c)
 		for i, r := range d.Rows {
+			if !finite(r.Value) {
+				continue
+			}
 			top, bottom := y(float64(i)-0.32), y(float64(i)+0.32)
 			fill(c, translucent(seriesColour(r.Style.Index), 0.75), rectangle(x(0), bottom, x(r.Value.Value), top))
 			if r.Value.Level > 0 {
@@ -385,6 +396,9 @@ func whisker(c draw.Canvas, pen pen, x0, x1, y vg.Length) {
 // BarsExtent is the range of the bars, zero included.
 func BarsExtent(rows []document.Bar) (lo, hi float64) {
 	for _, r := range rows {
+		if !finite(r.Value) {
+			continue
+		}
 		lo, hi = min(lo, r.Value.Value), max(hi, r.Value.Value)
 		if r.Value.Level > 0 {
 			lo, hi = min(lo, r.Value.Lo), max(hi, r.Value.Hi)
