@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -103,7 +104,7 @@ func (s Send) Run(ctx context.Context) (Report, error) {
 		return Report{}, fmt.Errorf("send stream to %v: %w", s.Target, err)
 	}
 	report.Preferred = preferred
-	return report, nil
+	return report, awaitQuiet(ctx, netip.AddrPortFrom(s.Target, portOr(s.Port)))
 }
 
 // output is what iperf3 wrote.
@@ -153,6 +154,7 @@ func tail(text string) string {
 type Server struct {
 	cmd       *exec.Cmd
 	out       *output
+	at        netip.AddrPort
 	preferred bool
 	done      chan struct{} // closed when the process has ended
 	err       error         // of its end; valid when done is closed
@@ -175,7 +177,7 @@ func (s Serve) Start(ctx context.Context) (*Server, error) {
 		return nil, fmt.Errorf("serve stream: something else listens on %v already: end it, or use another port", at)
 	}
 	life, stop := context.WithCancel(context.Background())
-	server := &Server{done: make(chan struct{}), stop: stop}
+	server := &Server{at: at, done: make(chan struct{}), stop: stop}
 	server.cmd, server.out = command(life, []string{iperf3,
 		"--server", "--one-off", "--bind", s.Address.String(), "--port", strconv.Itoa(int(at.Port())), "--json"})
 	if err := server.cmd.Start(); err != nil {
@@ -229,7 +231,7 @@ func (s *Server) Wait(ctx context.Context) (Report, error) {
 		return Report{}, fmt.Errorf("receive stream: %w", err)
 	}
 	report.Preferred = s.preferred
-	return report, nil
+	return report, awaitQuiet(ctx, s.at)
 }
 
 // Close kills the server if it still runs, and waits for its end. It can be called more than once.
@@ -239,37 +241,75 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// tcpListen is TCP_LISTEN of include/net/tcp_states.h, as /proc/net/tcp shows it.
-const tcpListen = "0A"
+// States of include/net/tcp_states.h, as /proc/net/tcp shows them.
+const (
+	tcpTimeWait = "06"
+	tcpListen   = "0A"
+)
 
-// listening reports whether a TCP socket of this network namespace listens on the address and port,
-// or on the port of every address.
-func listening(at netip.AddrPort) (bool, error) {
-	text, err := os.ReadFile("/proc/self/net/tcp")
-	if err != nil {
-		return false, fmt.Errorf("read sockets: %w", err)
-	}
-	return parseListening(string(text), at), nil
+// A socket is a line of /proc/net/tcp.
+type socket struct {
+	local, remote netip.AddrPort
+	state         string
 }
 
-func parseListening(text string, at netip.AddrPort) bool {
+// sockets lists the TCP sockets of this network namespace.
+func sockets() ([]socket, error) {
+	text, err := os.ReadFile("/proc/self/net/tcp")
+	if err != nil {
+		return nil, fmt.Errorf("read sockets: %w", err)
+	}
+	return parseSockets(string(text)), nil
+}
+
+// parseSockets reads number, local address, remote address, state, …; the heading is no socket.
+func parseSockets(text string) (all []socket) {
 	for line := range strings.Lines(text) {
-		fields := strings.Fields(line) // number, local address, remote address, state, …
-		if len(fields) < 4 || fields[3] != tcpListen {
+		fields := strings.Fields(line)
+		if len(fields) < 4 {
 			continue
 		}
-		addr, port, ok := strings.Cut(fields[1], ":")
-		raw, err := hex.DecodeString(addr)
-		if !ok || err != nil || len(raw) != 4 {
-			continue
-		}
-		n, err := strconv.ParseUint(port, 16, 16)
-		// The address is a 32-bit number of the host's byte order, printed as such: little-endian on
-		// every machine that this program is built for.
-		local := netip.AddrFrom4([4]byte{raw[3], raw[2], raw[1], raw[0]})
-		if err == nil && uint16(n) == at.Port() && (local == at.Addr() || local.IsUnspecified()) {
-			return true
+		local, ok1 := parseAddrPort(fields[1])
+		remote, ok2 := parseAddrPort(fields[2])
+		if ok1 && ok2 {
+			all = append(all, socket{local, remote, fields[3]})
 		}
 	}
-	return false
+	return all
+}
+
+// parseAddrPort reads an address as /proc/net/tcp has it: a 32-bit number of the host's byte order,
+// which is little-endian on every machine that this program is built for, and the port.
+func parseAddrPort(text string) (netip.AddrPort, bool) {
+	addr, port, _ := strings.Cut(text, ":")
+	raw, err := hex.DecodeString(addr)
+	if err != nil || len(raw) != 4 {
+		return netip.AddrPort{}, false
+	}
+	n, err := strconv.ParseUint(port, 16, 16)
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{raw[3], raw[2], raw[1], raw[0]}), uint16(n)), err == nil
+}
+
+// listening reports whether a socket listens on the address and port, or on the port of every address.
+func listening(at netip.AddrPort) (bool, error) {
+	all, err := sockets()
+	return slices.ContainsFunc(all, func(s socket) bool {
+		return s.state == tcpListen && s.local.Port() == at.Port() && (s.local.Addr() == at.Addr() || s.local.Addr().IsUnspecified())
+	}), err
+}
+
+// awaitQuiet waits until the control connection to or at the server's address has been closed by
+// both ends, so that no segment of it is on the way any more while counters are read. When that takes
+// too long it gives up: the counters then show it.
+func awaitQuiet(ctx context.Context, at netip.AddrPort) error {
+	for deadline := time.Now().Add(time.Second); time.Now().Before(deadline) && ctx.Err() == nil; time.Sleep(time.Millisecond) {
+		all, err := sockets()
+		open := slices.ContainsFunc(all, func(s socket) bool {
+			return (s.local == at || s.remote == at) && s.state != tcpTimeWait && s.state != tcpListen
+		})
+		if err != nil || !open {
+			return err
+		}
+	}
+	return ctx.Err()
 }

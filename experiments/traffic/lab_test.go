@@ -3,10 +3,12 @@ package traffic
 import (
 	"bufio"
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -16,6 +18,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // The tests run this package where it is used: in processes of their own, each inside one of three
@@ -89,6 +93,10 @@ func (s *nodeState) do(ctx context.Context, op string, body []byte) (any, error)
 		return s.watcher.Stop()
 	case "snap":
 		return Snap()
+	case "reflect":
+		return with(body, func(r reflector) (any, error) { return nil, r.start() })
+	case "superframe":
+		return nil, sendSuperframe()
 	}
 	return nil, fmt.Errorf("no operation %q", op)
 }
@@ -99,6 +107,59 @@ func with[T, R any](body []byte, do func(T) (R, error)) (any, error) {
 		return nil, err
 	}
 	return do(request)
+}
+
+// A reflector answers echo requests late, and more than once.
+type reflector struct {
+	Delay  time.Duration
+	Copies int
+}
+
+func (r reflector) start() error {
+	conn, err := net.ListenPacket("ip4:icmp", receiverAddr.String())
+	if err != nil {
+		return err
+	}
+	go func() {
+		for {
+			buf := make([]byte, 2000)
+			n, from, err := conn.ReadFrom(buf)
+			if err != nil {
+				return
+			}
+			if buf[0] != icmpEchoRequest {
+				continue
+			}
+			time.AfterFunc(r.Delay, func() {
+				buf[0], buf[2], buf[3] = icmpEchoReply, 0, 0
+				binary.BigEndian.PutUint16(buf[2:], checksum(buf[:n]))
+				for range r.Copies {
+					conn.WriteTo(buf[:n], from)
+				}
+			})
+		}
+	}()
+	return nil
+}
+
+// sendSuperframe sends ten datagrams of a 64-byte frame in one packet, as a sender with segmentation
+// offload does.
+func sendSuperframe() error {
+	conn, err := net.Dial("udp4", netip.AddrPortFrom(receiverAddr, 9).String())
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	raw, err := conn.(*net.UDPConn).SyscallConn()
+	if err != nil {
+		return err
+	}
+	raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.IPPROTO_UDP, unix.UDP_SEGMENT, 18) })
+	if err != nil {
+		return err
+	}
+	_, err = conn.Write(make([]byte, 180))
+	return err
 }
 
 // A lab is sender, firewall and receiver in namespaces, like the netns provider's.

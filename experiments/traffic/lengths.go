@@ -127,27 +127,34 @@ func (w *Watcher) listen() {
 		w.err = err
 		return
 	}
-	buf := make([]byte, 1) // MSG_TRUNC gives the length; the content is of no interest
-	err = raw.Read(func(fd uintptr) bool {
-		for w.lengths.Count < w.max {
-			n, _, err := unix.Recvfrom(int(fd), buf, unix.MSG_TRUNC|unix.MSG_DONTWAIT)
-			switch {
-			case errors.Is(err, unix.EAGAIN):
-				return false
-			case errors.Is(err, unix.EINTR):
-				continue
-			case err != nil:
-				w.err = err
-				return true
-			}
-			w.lengths.add(n + FCS)
-		}
-		return true
-	})
-	if err != nil && !errors.Is(err, os.ErrClosed) && !errors.Is(err, os.ErrDeadlineExceeded) {
+	err = raw.Read(func(fd uintptr) bool { return w.drain(int(fd)) })
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		// Stop came before this goroutine had its turn: what has arrived still counts.
+		err = raw.Control(func(fd uintptr) { w.drain(int(fd)) })
+	}
+	if err != nil && !errors.Is(err, os.ErrClosed) {
 		w.err = errors.Join(w.err, err)
 	}
 	w.countMissed(raw.Control)
+}
+
+// drain counts the frames that are there, and reports whether there is no need to wait for more.
+func (w *Watcher) drain(fd int) (enough bool) {
+	buf := make([]byte, 1) // MSG_TRUNC gives the length; the content is of no interest
+	for w.lengths.Count < w.max {
+		n, _, err := unix.Recvfrom(fd, buf, unix.MSG_TRUNC|unix.MSG_DONTWAIT)
+		switch {
+		case errors.Is(err, unix.EAGAIN):
+			return false
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
+			w.err = err
+			return true
+		}
+		w.lengths.add(n + FCS)
+	}
+	return true
 }
 
 func (w *Watcher) countMissed(control func(func(uintptr)) error) {
