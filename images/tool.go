@@ -81,7 +81,8 @@ type command struct {
 const logTail = 2000
 
 // run runs the command in a process group of its own. When ctx ends, the group is asked to stop
-// (mmdebstrap then removes its mounts) and killed if it has not after ten seconds.
+// (mmdebstrap then removes what it made) and killed if it has not after four seconds: a user who
+// presses Ctrl-C is promised an end after five.
 func (c command) run(ctx context.Context) error {
 	path, err := lookPath(c.argv[0])
 	if err != nil {
@@ -94,7 +95,7 @@ func (c command) run(ctx context.Context) error {
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
-	cmd.WaitDelay = 10 * time.Second
+	cmd.WaitDelay = 4 * time.Second
 	err = cmd.Run()
 	if ctx.Err() != nil {
 		// What ignored the request, and whatever it had started.
