@@ -37,6 +37,10 @@ type Config struct {
 	// Scratch is the folder on the node that relative paths are below; default [Scratch]. It is
 	// made when something is put there.
 	Scratch string
+	// Grace is how long the node may take to confirm that a session is closed; default 3 s. One that
+	// does not is taken for dead and its connection is closed, or calls that wait for it would do so
+	// for ever. A node whose processor is emulated needs more.
+	Grace time.Duration
 	// Log gets standard error of commands as it arrives, if not nil. It must not block, and it is
 	// called by one goroutine a command.
 	Log io.Writer
@@ -64,6 +68,9 @@ func Dial(ctx context.Context, config Config) (*Client, error) {
 	}
 	if config.Scratch == "" {
 		config.Scratch = Scratch
+	}
+	if config.Grace == 0 {
+		config.Grace = defaultGrace
 	}
 	if config.DialContext == nil {
 		// A node that answers at all answers at once; TCP keepalives would be frames on the wire.

@@ -593,7 +593,7 @@ func TestHostThatFallsSilent(t *testing.T) {
 			if r.err == nil && r.name != "Read" {
 				t.Errorf("%s: no error", r.name)
 			}
-		case <-time.After(grace + 5*time.Second):
+		case <-time.After(defaultGrace + 5*time.Second):
 			t.Fatal("a call hangs")
 		}
 	}

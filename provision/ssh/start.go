@@ -71,15 +71,15 @@ func (c *Client) Start(ctx context.Context, argv ...string) (provision.Conn, err
 	return s, nil
 }
 
-// grace is how long a host may take to confirm that a session is closed. One that does not is taken
-// for dead and its connection is closed, or calls that wait for it would do so for ever.
-const grace = 3 * time.Second
+// defaultGrace is enough for any host that is not emulated.
+const defaultGrace = 3 * time.Second
 
 // session is one running command.
 type session struct {
 	ctx    context.Context
 	name   string
 	client io.Closer
+	grace  time.Duration
 	stdin  io.WriteCloser
 	stdout io.Reader
 	stderr tail
@@ -94,7 +94,7 @@ func (c *Client) start(ctx context.Context, name, line string) (*session, error)
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	s := &session{ctx: ctx, name: name, client: c.client, stderr: tail{log: c.config.Log}, gone: make(chan struct{})}
+	s := &session{ctx: ctx, name: name, client: c.client, grace: c.config.Grace, stderr: tail{log: c.config.Log}, gone: make(chan struct{})}
 	started := make(chan error, 1)
 	go s.run(c.client.NewSession, line, started)
 	select {
@@ -115,7 +115,7 @@ func (s *session) run(open func() (*ssh.Session, error), line string, started ch
 	forgive := context.AfterFunc(s.ctx, func() {
 		select {
 		case <-s.gone:
-		case <-time.After(grace):
+		case <-time.After(s.grace):
 			_ = s.client.Close()
 		}
 	})
