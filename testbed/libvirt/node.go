@@ -222,6 +222,7 @@ func (n *node) sshConfig() (ssh.Config, error) {
 		Addr:    net.JoinHostPort(managementAddress(s.Management, n.role).Addr().String(), "22"),
 		Key:     n.tb.key.Signer,
 		HostKey: hostKey,
+		Grace:   time.Duration(pace(s.KVM)) * 5 * time.Second,
 		Log:     logWriter{n.tb.provider.log.With("testbed", n.tb.Name(), "node", string(n.role))},
 	}, nil
 }
