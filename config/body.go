@@ -207,15 +207,17 @@ func (b *body) wrong(name string, m *mistake) {
 	b.r.fail(b.rangeOf(name), name+" "+m.summary, "%s", m.right)
 }
 
-// value is the value of the attribute, or its default. It is false where there is neither, and where
-// a mistake was reported; then the default stands in, so that reading can go on.
+// value is the value of the attribute, or its default where it is not written or null. It is false where
+// there is neither, and where a mistake was reported.
 func (b *body) value(name string) (v cty.Value, ok bool) {
 	a := b.schema.attribute(name)
-	if expr := b.attributes[name]; expr != nil {
-		if v, ok := b.r.evaluate(expr.Expr); ok && !v.IsNull() {
-			return v, true
-		} else if !ok {
+	if written := b.attributes[name]; written != nil {
+		v, ok := b.r.evaluate(written.Expr)
+		if !ok {
 			return cty.NilVal, false
+		}
+		if !v.IsNull() {
+			return v, true
 		}
 	}
 	if a.required {
@@ -236,7 +238,8 @@ func (a attribute) needed() string {
 	return right
 }
 
-// read gives the attribute's value through parse, or the default's where it is wrong, or zero.
+// read gives the attribute's value through parse. Where that is wrong the default stands in, or zero, so
+// that reading can go on.
 func read[T any](b *body, name string, parse func(attribute, cty.Value) (T, *mistake)) T {
 	a := b.schema.attribute(name)
 	if v, ok := b.value(name); ok {

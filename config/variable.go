@@ -84,13 +84,13 @@ func (r *reader) readVariable(b *body) variable {
 	if !b.has("default") {
 		return v
 	}
-	value, ok := b.value("default")
+	value, ok := r.evaluate(b.attributes["default"].Expr)
 	switch {
-	case !ok && b.attributes["default"] != nil && !isNullLiteral(b.attributes["default"].Expr):
+	case !ok:
 		v.def = cty.DynamicVal
 		return v
-	case !ok:
-		return v // default = null is no default
+	case value.IsNull():
+		return v // null is no default
 	}
 	converted, err := convert.Convert(value, v.want)
 	if err != nil {
@@ -99,11 +99,6 @@ func (r *reader) readVariable(b *body) variable {
 	}
 	v.def = converted
 	return v
-}
-
-func isNullLiteral(expr hcl.Expression) bool {
-	literal, ok := expr.(*hclsyntax.LiteralValueExpr)
-	return ok && literal.Val.IsNull()
 }
 
 // receive reads a value from outside as Terraform does: on the command line a value for a list or an
