@@ -35,7 +35,10 @@ var arrows = map[string][]string{
 	"experiments/record":   {},
 	"experiments/stats":    {},
 	"experiments/analysis": {"experiments/record", "experiments/stats", "experiments/design"},
-	"report":               {"experiments/record", "experiments/stats", "experiments/analysis"},
+	"report":               {"experiments/record", "experiments/stats", "experiments/analysis", "report/*"},
+	"report/document":      {"experiments/record", "experiments/stats", "experiments/analysis"},
+	"report/figure":        {"report/document"},
+	"report/render":        {"report/document", "report/figure"},
 	".":                    {},
 	"cmd/rampart":          {"everything"},
 }
@@ -49,7 +52,7 @@ var owners = map[string]string{
 	"libvirt.org/go/libvirtxml":          "testbed/libvirt",
 	"github.com/google/nftables":         "experiments/firewall",
 	"github.com/coreos/go-iptables":      "experiments/firewall",
-	"gonum.org/v1/plot":                  "report",
+	"gonum.org/v1/plot":                  "report/figure",
 }
 
 // pure packages do arithmetic: nothing of the outside world reaches them.

@@ -1,0 +1,26 @@
+package main
+
+import (
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rampart-bench/rampart/experiments"
+	"github.com/rampart-bench/rampart/provision"
+)
+
+// agentCommand is the other end of this program: the firewall helper on a node. People do not call
+// it.
+func (c *cli) agentCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:    "agent",
+		Short:  "Serve requests on standard input (rampart starts this on nodes)",
+		Hidden: true,
+		Args:   cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			helper := experiments.NewHelper(c.log)
+			err := provision.Serve(cmd.Context(), c.stdin, c.stdout, helper.Handlers())
+			return errors.Join(err, helper.Undo())
+		},
+	}
+}

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/rampart-bench/rampart/config"
+)
+
+// cli is the program's state: its streams and the flags that every verb shares.
+type cli struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+
+	json    bool
+	quiet   bool
+	verbose bool
+	log     *slog.Logger
+}
+
+// root is the command tree. Each verb has a file of its own.
+func (c *cli) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "rampart",
+		Short: "Measure what a Linux firewall costs",
+		Long: "rampart measures what a Linux firewall costs, on this kernel, at this rule-set size and frame\n" +
+			"size, and writes a report that anybody can reproduce.\n\n" +
+			"Exit status: 0 done; 1 failed; 2 the command line or the configuration is wrong;\n" +
+			"3 a comparison or claim gate failed; 4 this machine cannot do it.",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return fmt.Errorf("there is no verb %q", args[0])
+			}
+			return nil
+		},
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		PersistentPreRun: func(*cobra.Command, []string) {
+			level := slog.LevelInfo
+			switch {
+			case c.verbose:
+				level = slog.LevelDebug
+			case c.quiet:
+				level = slog.LevelWarn
+			}
+			c.log = newLogger(c.stderr, level)
+		},
+	}
+	root.SetIn(c.stdin)
+	root.SetOut(c.stdout)
+	root.SetErr(c.stderr)
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return withHint(&usageError{err}, "%s --help lists the flags", cmd.CommandPath())
+	})
+	root.PersistentFlags().BoolVarP(&c.quiet, "quiet", "q", false, "print results, warnings and errors only")
+	root.PersistentFlags().BoolVarP(&c.verbose, "verbose", "v", false, "print what is being done, step by step")
+	root.CompletionOptions.HiddenDefaultCmd = false
+
+	root.AddCommand(
+		c.initCommand(),
+		c.validateCommand(),
+		c.fmtCommand(),
+		c.planCommand(),
+		c.doctorCommand(),
+		c.imageCommand(),
+		c.upCommand(),
+		c.statusCommand(),
+		c.sshCommand(),
+		c.downCommand(),
+		c.runCommand(),
+		c.reportCommand(),
+		c.versionCommand(),
+		c.agentCommand(),
+	)
+	wrapArgs(root)
+	return root
+}
+
+// wrapArgs makes a wrong number of arguments a usage error, for a command and those below it.
+func wrapArgs(cmd *cobra.Command) {
+	if check := cmd.Args; check != nil {
+		cmd.Args = func(cmd *cobra.Command, args []string) error {
+			if err := check(cmd, args); err != nil {
+				return withHint(&usageError{err}, "usage: %s; %s --help says more", cmd.UseLine(), cmd.CommandPath())
+			}
+			return nil
+		}
+	}
+	for _, sub := range cmd.Commands() {
+		wrapArgs(sub)
+	}
+}
+
+// jsonFlag adds --json to a verb that prints results.
+func (c *cli) jsonFlag(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&c.json, "json", false, "print the result as JSON")
+}
+
+// printJSON writes a result for a machine.
+func (c *cli) printJSON(v any) error {
+	out := json.NewEncoder(c.stdout)
+	out.SetIndent("", "  ")
+	out.SetEscapeHTML(false)
+	return out.Encode(v)
+}
+
+// onTerminal reports whether a person watches standard error.
+func (c *cli) onTerminal() bool {
+	f, ok := c.stderr.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// configFlags are the flags of every verb that reads a configuration.
+type configFlags struct {
+	path     string
+	provider string
+	vars     []string
+	varFiles []string
+}
+
+func (f *configFlags) add(cmd *cobra.Command) {
+	cmd.Flags().StringVarP(&f.path, "config", "c", ".", "configuration: a file or a directory")
+	cmd.Flags().StringVar(&f.provider, "provider", "", "use this provider: libvirt, netns, exact or auto")
+	cmd.Flags().StringArrayVar(&f.vars, "var", nil, "set a variable, as `name=value`")
+	cmd.Flags().StringArrayVar(&f.varFiles, "var-file", nil, "read variables from `FILE`")
+}
+
+// load reads the configuration that the flags name.
+func (f *configFlags) load() (*config.Config, error) {
+	return config.Load(config.Source{Path: f.path, Vars: f.vars, VarFiles: f.varFiles, Provider: f.provider})
+}
+
+// sayf writes a line for the person at the terminal, unless --quiet.
+func (c *cli) sayf(format string, args ...any) {
+	if !c.quiet {
+		fmt.Fprintf(c.stderr, format+"\n", args...)
+	}
+}

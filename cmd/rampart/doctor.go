@@ -1,0 +1,231 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/rampart-bench/rampart/config"
+	"github.com/rampart-bench/rampart/experiments"
+	"github.com/rampart-bench/rampart/experiments/firewall"
+	"github.com/rampart-bench/rampart/testbed"
+)
+
+// Grades of a finding.
+const (
+	good  = "ok"
+	worse = "warning" // the study runs, its figures suffer
+	bad   = "missing" // the study, or a part of it, cannot run
+)
+
+// A finding is one thing that was looked at.
+type finding struct {
+	Subject string `json:"subject"`
+	Grade   string `json:"grade"`
+	Found   string `json:"found"`
+	Mend    string `json:"mend,omitempty"` // the command or step that mends it
+}
+
+func (c *cli) doctorCommand() *cobra.Command {
+	var flags configFlags
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Check this machine for what the configuration needs",
+		Long:  "Check this machine for what the configuration needs, or the default configuration where there is none.\nEvery finding comes with the command that mends it. Exit status 4: something is missing.",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.doctor(cmd.Context(), flags)
+		},
+	}
+	flags.add(cmd)
+	c.jsonFlag(cmd)
+	return cmd
+}
+
+func (c *cli) doctor(ctx context.Context, flags configFlags) error {
+	cfg, err := c.configOrDefault(flags)
+	if err != nil {
+		return err
+	}
+	findings := slices.Concat(machineFindings(), c.providerFindings(ctx, cfg))
+	if c.json {
+		if err := c.printJSON(findings); err != nil {
+			return err
+		}
+	} else {
+		for _, f := range findings {
+			fmt.Fprintf(c.stdout, "%-8s %s: %s\n", f.Grade, f.Subject, f.Found)
+			if f.Mend != "" {
+				fmt.Fprintf(c.stdout, "         mend: %s\n", f.Mend)
+			}
+		}
+	}
+	missing := 0
+	for _, f := range findings {
+		if f.Grade == bad {
+			missing++
+		}
+	}
+	if missing > 0 {
+		return &testbed.UnableError{Provider: cfg.Provider, Reason: fmt.Sprintf("%d findings are in the way", missing),
+			Mend: "each finding above has the command that mends it"}
+	}
+	return nil
+}
+
+// configOrDefault reads the configuration, or takes preset quick where there is none at all.
+func (c *cli) configOrDefault(flags configFlags) (*config.Config, error) {
+	if found, err := filepath.Glob("*.hcl"); err != nil || len(found) > 0 || flags.path != "." {
+		return flags.load()
+	}
+	preset, _ := config.FindPreset("quick")
+	return config.Load(config.Source{
+		Files: map[string]string{"quick.hcl": string(preset.Text)},
+		Vars:  flags.vars, VarFiles: flags.varFiles, Provider: flags.provider,
+	})
+}
+
+// machineFindings looks at what makes real-time figures worse on any provider.
+func machineFindings() []finding {
+	var all []finding
+	cpus := runtime.NumCPU()
+	f := finding{Subject: "processors", Grade: good, Found: fmt.Sprintf("%d", cpus)}
+	if cpus < 2 {
+		f.Grade, f.Mend = worse, "measure on a machine with two or more, or with provider exact"
+	}
+	all = append(all, f)
+
+	var load unix.Sysinfo_t
+	if unix.Sysinfo(&load) == nil {
+		average := float64(load.Loads[0]) / (1 << unix.SI_LOAD_SHIFT)
+		f := finding{Subject: "load", Grade: good, Found: fmt.Sprintf("%.1f over the last minute", average)}
+		if average > 0.5*float64(cpus) {
+			f.Grade, f.Mend = worse, "end what else is running: it will be in the figures"
+		}
+		all = append(all, f)
+	}
+	for _, s := range []struct{ subject, path, want, mend string }{
+		{"frequency governor", "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "performance", "cpupower frequency-set -g performance"},
+		{"simultaneous multithreading", "/sys/devices/system/cpu/smt/control", "off", "echo off > /sys/devices/system/cpu/smt/control"},
+	} {
+		text, err := os.ReadFile(s.path)
+		value := strings.TrimSpace(string(text))
+		if err != nil || value == "notsupported" || value == "notimplemented" {
+			continue
+		}
+		f := finding{Subject: s.subject, Grade: good, Found: value}
+		if value != s.want {
+			f.Grade, f.Mend = worse, s.mend
+		}
+		all = append(all, f)
+	}
+	return append(all, spaceFinding("."))
+}
+
+// spaceFinding looks at the room for results.
+func spaceFinding(dir string) finding {
+	var fs unix.Statfs_t
+	f := finding{Subject: "disk space here", Grade: good}
+	if err := unix.Statfs(dir, &fs); err != nil {
+		f.Grade, f.Found = worse, err.Error()
+		return f
+	}
+	free := fs.Bavail * uint64(fs.Bsize)
+	f.Found = fmt.Sprintf("%.1f GB free", float64(free)/1e9)
+	if free < 1<<30 {
+		f.Grade, f.Mend = worse, "free some, or give --out a folder on another disk"
+	}
+	return f
+}
+
+// providerFindings looks at what the configured provider needs, or at both where it is auto.
+func (c *cli) providerFindings(ctx context.Context, cfg *config.Config) []finding {
+	var all []finding
+	if cfg.Provider == "netns" || cfg.Provider == "auto" {
+		all = append(all, c.netnsFindings(ctx, cfg)...)
+	}
+	if cfg.Provider == "libvirt" || cfg.Provider == "auto" {
+		for _, f := range c.libvirtFindings(ctx, cfg) {
+			if cfg.Provider == "auto" && f.Grade == bad {
+				f.Grade = worse // netns serves in its place
+			}
+			all = append(all, f)
+		}
+	}
+	return all
+}
+
+// netnsFindings tries the real thing: it makes three namespaces and loads two rules with every
+// firewall of the configuration.
+func (c *cli) netnsFindings(ctx context.Context, cfg *config.Config) []finding {
+	failed := func(subject string, err error) []finding {
+		f := finding{Subject: subject, Grade: bad, Found: err.Error()}
+		var unable *testbed.UnableError
+		if errors.As(err, &unable) {
+			f.Found, f.Mend = unable.Reason, unable.Mend
+		}
+		return []finding{f}
+	}
+	spec := cfg.Testbed
+	spec.Name = fmt.Sprintf("doctor-%d", os.Getpid())
+	provider := c.netnsProvider()
+	tb, err := provider.Up(ctx, spec)
+	if err != nil {
+		return failed("namespaces", err)
+	}
+	defer c.takeDown(ctx, chosenProvider{Provider: provider, name: "netns"}, spec.Name)
+	defer tb.Close()
+	exe, err := os.Executable()
+	if err != nil {
+		return failed("this program", err)
+	}
+	lab, err := experiments.Connect(ctx, tb, spec, exe)
+	if err != nil {
+		return failed("firewall helper", err)
+	}
+	defer lab.Close()
+	all := []finding{{Subject: "namespaces", Grade: good, Found: "three namespaces come up and the helper answers in each"}}
+	for _, fw := range firewallsOf(cfg) {
+		f := finding{Subject: "firewall " + fw.Name, Grade: good, Found: "two rules load and verify"}
+		if err := lab.Try(ctx, fw); err != nil {
+			f.Grade, f.Found = bad, err.Error()
+			f.Mend = "install what is named, or leave the firewall out: its runs will be recorded as unavailable"
+		}
+		all = append(all, f)
+	}
+	return append(all, toolFinding(cfg)...)
+}
+
+// firewallsOf lists the firewalls with rules that the experiments use, each once.
+func firewallsOf(cfg *config.Config) []firewall.Spec {
+	var all []firewall.Spec
+	for _, e := range cfg.Experiments {
+		for _, fw := range e.Firewalls {
+			if fw.HasRules() && !slices.Contains(all, fw) {
+				all = append(all, fw)
+			}
+		}
+	}
+	return all
+}
+
+func toolFinding(cfg *config.Config) []finding {
+	uses := func(e experiments.Spec) bool { return e.Measurement.Kind == experiments.UDPIperf3 }
+	if !slices.ContainsFunc(cfg.Experiments, uses) {
+		return nil
+	}
+	f := finding{Subject: "iperf3", Grade: good, Found: "there"}
+	if _, err := exec.LookPath("iperf3"); err != nil {
+		f.Grade, f.Found, f.Mend = bad, "not there", "apt install iperf3"
+	}
+	return []finding{f}
+}

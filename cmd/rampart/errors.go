@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/rampart-bench/rampart/config"
+	"github.com/rampart-bench/rampart/testbed"
+)
+
+// The exit statuses, which scripts and CI rely on.
+const (
+	exitDone    = 0
+	exitFailed  = 1
+	exitUsage   = 2 // the command line or the configuration is wrong
+	exitGate    = 3 // a comparison or a claim gate failed
+	exitMachine = 4 // this machine cannot do it
+)
+
+// exitStatus is the one place that turns an error into an exit status.
+func exitStatus(err error) int {
+	var (
+		diagnostics *config.Error
+		usage       *usageError
+		gate        *gateError
+	)
+	switch {
+	case err == nil:
+		return exitDone
+	case errors.As(err, &diagnostics), errors.As(err, &usage):
+		return exitUsage
+	case errors.As(err, &gate):
+		return exitGate
+	case isUnable(err):
+		return exitMachine
+	}
+	return exitFailed
+}
+
+// A usageError says that the command line is wrong.
+type usageError struct{ error }
+
+func (e *usageError) Unwrap() error { return e.error }
+
+func usagef(format string, args ...any) error {
+	return &usageError{fmt.Errorf(format, args...)}
+}
+
+// A gateError says that something was measured well and is not as it should be.
+type gateError struct{ error }
+
+func (e *gateError) Unwrap() error { return e.error }
+
+// A hintedError carries the next step for the user.
+type hintedError struct {
+	error
+	hint string
+}
+
+func (e *hintedError) Unwrap() error { return e.error }
+
+// withHint adds the next step to an error; nil stays nil.
+func withHint(err error, format string, args ...any) error {
+	if err == nil {
+		return nil
+	}
+	return &hintedError{err, fmt.Sprintf(format, args...)}
+}
+
+// printError writes the error and its next step.
+func (c *cli) printError(err error) {
+	var diagnostics *config.Error
+	if errors.As(err, &diagnostics) {
+		diagnostics.WriteTo(c.stderr)
+		return
+	}
+	text := err.Error()
+	if errors.Is(err, context.Canceled) {
+		text = "interrupted"
+	}
+	fmt.Fprintf(c.stderr, "rampart: %s\n", strings.TrimSpace(text))
+	var hinted *hintedError
+	if errors.As(err, &hinted) {
+		fmt.Fprintf(c.stderr, "hint: %s\n", hinted.hint)
+		return
+	}
+	var unable *testbed.UnableError
+	if errors.As(err, &unable) && unable.Mend != "" {
+		fmt.Fprintf(c.stderr, "hint: %s\n", unable.Mend)
+	}
+}

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rampart-bench/rampart/images"
+)
+
+func (c *cli) imageCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "image",
+		Short: "Build, list and remove the images that virtual machines boot from",
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	var flags configFlags
+	build := &cobra.Command{
+		Use:   "build",
+		Short: "Build the image of the configuration, unless it is there",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := flags.load()
+			if err != nil {
+				return err
+			}
+			image, err := c.image(cmd.Context(), cfg.Image)
+			if err != nil {
+				return err
+			}
+			if c.json {
+				return c.printJSON(image)
+			}
+			fmt.Fprintln(c.stdout, image.Digest)
+			return nil
+		},
+	}
+	flags.add(build)
+	c.jsonFlag(build)
+	list := &cobra.Command{
+		Use:   "ls",
+		Short: "List the images",
+		Args:  cobra.NoArgs,
+		RunE:  func(*cobra.Command, []string) error { return c.listImages() },
+	}
+	c.jsonFlag(list)
+	remove := &cobra.Command{
+		Use:   "rm DIGEST...",
+		Short: "Remove images",
+		Args:  cobra.MinimumNArgs(1),
+		RunE:  func(_ *cobra.Command, digests []string) error { return c.removeImages(digests) },
+	}
+	cmd.AddCommand(build, list, remove)
+	return cmd
+}
+
+// openStore opens the image store of this user.
+func openStore() (*images.Store, error) {
+	dir, err := images.DefaultDir()
+	if err != nil {
+		return nil, err
+	}
+	return images.Open(dir)
+}
+
+// image returns the image of a Spec, building it where it is not there yet.
+func (c *cli) image(ctx context.Context, spec images.Spec) (images.Image, error) {
+	store, err := openStore()
+	if err != nil {
+		return images.Image{}, err
+	}
+	step := 0
+	return store.Build(ctx, spec, func(p images.Progress) {
+		if p.Step != step {
+			step = p.Step
+			c.sayf("image: step %d of %d: %s", p.Step, p.Steps, p.Name)
+		}
+	})
+}
+
+func (c *cli) listImages() error {
+	store, err := openStore()
+	if err != nil {
+		return err
+	}
+	list, err := store.List()
+	if err != nil {
+		return err
+	}
+	if c.json {
+		return c.printJSON(append([]images.Image{}, list...))
+	}
+	if len(list) == 0 {
+		c.sayf("no image is there; rampart image build makes one")
+		return nil
+	}
+	table := tabwriter.NewWriter(c.stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "DIGEST\tSUITE\tKERNEL\tPACKAGES\tSIZE")
+	for _, image := range list {
+		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%.0f MB\n", shortDigest(image.Digest), image.Spec.Suite, image.KernelVersion, len(image.Packages), float64(image.Size)/1e6)
+	}
+	return table.Flush()
+}
+
+// removeImages removes images named by their digest or the beginning of it.
+func (c *cli) removeImages(digests []string) error {
+	store, err := openStore()
+	if err != nil {
+		return err
+	}
+	for _, digest := range digests {
+		if err := store.Remove(digest); err != nil {
+			return err
+		}
+		c.sayf("removed image %s", digest)
+	}
+	return nil
+}
+
+// shortDigest is enough of a digest to name an image by.
+func shortDigest(digest string) string {
+	hex := strings.TrimPrefix(digest, "sha256:")
+	return hex[:min(12, len(hex))]
+}

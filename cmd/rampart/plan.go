@@ -1,0 +1,133 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rampart-bench/rampart/config"
+	"github.com/rampart-bench/rampart/experiments"
+	"github.com/rampart-bench/rampart/experiments/stats"
+)
+
+func (c *cli) planCommand() *cobra.Command {
+	var flags configFlags
+	cmd := &cobra.Command{
+		Use:   "plan",
+		Short: "Print what run would do, without touching anything",
+		Args:  cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			cfg, err := flags.load()
+			if err != nil {
+				return err
+			}
+			return c.plan(cfg)
+		},
+	}
+	flags.add(cmd)
+	c.jsonFlag(cmd)
+	return cmd
+}
+
+// A planned experiment, as plan prints it.
+type planned struct {
+	Experiment  string   `json:"experiment"`
+	Measurement string   `json:"measurement"`
+	Firewalls   []string `json:"firewalls"`
+	Rules       []int    `json:"rules"`
+	FrameSizes  []int    `json:"frame_sizes"`
+	Treatments  int      `json:"treatments"`
+	Repetitions int      `json:"repetitions"`
+	Boots       int      `json:"boots"`
+	Runs        int      `json:"runs"`
+	Seed        uint64   `json:"seed"`
+	Digest      string   `json:"digest"`
+	EstimateS   float64  `json:"estimate_s"`
+	EstimateB   int64    `json:"estimate_bytes"`
+	Warnings    []string `json:"warnings"`
+}
+
+func (c *cli) plan(cfg *config.Config) error {
+	schedules, err := experiments.Schedules(cfg.Experiments)
+	if err != nil {
+		return err
+	}
+	// auto is resolved by looking at the machine, which plan does not do: netns is the faster guess.
+	provider := cfg.Provider
+	if provider == "auto" {
+		provider = "netns"
+	}
+	list := []planned{}
+	for _, s := range schedules {
+		p := planned{
+			Experiment: s.Spec.Name, Measurement: s.Spec.Measurement.Kind,
+			Rules: s.Spec.Rules, FrameSizes: s.Spec.FrameSizes,
+			Treatments:  len(s.Plan.Runs) / s.Spec.Repetitions,
+			Repetitions: s.Spec.Repetitions, Boots: s.Spec.Boots, Runs: len(s.Plan.Runs),
+			Seed: s.Spec.Seed, Digest: s.Plan.Digest,
+			EstimateS: s.EstimateTime(provider).Seconds(), EstimateB: s.EstimateBytes(),
+			Warnings: []string{},
+		}
+		for _, fw := range s.Spec.Firewalls {
+			p.Firewalls = append(p.Firewalls, fw.Name)
+		}
+		if w := tooFewRuns(s.Spec, cfg.Study.Alpha); w != "" {
+			p.Warnings = append(p.Warnings, w)
+		}
+		list = append(list, p)
+	}
+	if c.json {
+		return c.printJSON(list)
+	}
+	return c.printPlan(list, provider)
+}
+
+// tooFewRuns says, before anything is measured, when no p-value could pass Holm's correction.
+func tooFewRuns(spec experiments.Spec, alpha float64) string {
+	family := len(spec.Rules) * len(spec.FrameSizes)
+	need := stats.MinRunsForHolm(family, alpha)
+	if spec.Repetitions >= need {
+		return ""
+	}
+	return fmt.Sprintf("no difference can be significant: %d comparisons a pair need %d repetitions to pass Holm's correction, and there are %d",
+		family, need, spec.Repetitions)
+}
+
+func (c *cli) printPlan(list []planned, provider string) error {
+	var seconds float64
+	var bytes int64
+	runs := 0
+	for _, p := range list {
+		table := tabwriter.NewWriter(c.stdout, 0, 0, 2, ' ', 0)
+		fmt.Fprintf(table, "experiment\t%s (%s)\n", p.Experiment, p.Measurement)
+		fmt.Fprintf(table, "firewalls\t%s\n", strings.Join(p.Firewalls, ", "))
+		fmt.Fprintf(table, "rules\t%s\n", join(p.Rules))
+		fmt.Fprintf(table, "frame sizes\t%s bytes\n", join(p.FrameSizes))
+		fmt.Fprintf(table, "runs\t%d = %d treatments x %d repetitions, over %d boots\n", p.Runs, p.Treatments, p.Repetitions, p.Boots)
+		fmt.Fprintf(table, "order\tshuffled in blocks, seed %d, %s\n", p.Seed, p.Digest)
+		for _, w := range p.Warnings {
+			fmt.Fprintf(table, "note\t%s\n", w)
+		}
+		if err := table.Flush(); err != nil {
+			return err
+		}
+		fmt.Fprintln(c.stdout)
+		seconds += p.EstimateS
+		bytes += p.EstimateB
+		runs += p.Runs
+	}
+	_, err := fmt.Fprintf(c.stdout, "%d runs, about %s with provider %s, about %.0f MB of records\n",
+		runs, short(time.Duration(seconds*float64(time.Second))), provider, float64(bytes)/1e6)
+	return err
+}
+
+func join(values []int) string {
+	words := make([]string, len(values))
+	for i, v := range values {
+		words[i] = fmt.Sprint(v)
+	}
+	return strings.Join(words, ", ")
+}

@@ -1,0 +1,170 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/rampart-bench/rampart/config"
+	"github.com/rampart-bench/rampart/testbed"
+	"github.com/rampart-bench/rampart/testbed/libvirt"
+	"github.com/rampart-bench/rampart/testbed/netns"
+)
+
+// fate says what becomes of a testbed when this process ends.
+type fate bool
+
+const (
+	destroyTestbed fate = false
+	keepTestbed    fate = true
+)
+
+// A chosenProvider is a provider with its name and the image that its nodes boot from, if any.
+type chosenProvider struct {
+	testbed.Provider
+	name  string
+	image string // digest
+}
+
+// close lets go of what the provider holds, such as its connection to libvirt.
+func (p chosenProvider) close() error {
+	if closer, ok := p.Provider.(interface{ Close() error }); ok {
+		return closer.Close()
+	}
+	return nil
+}
+
+// chooseProvider makes the provider that the configuration names. For auto it says which and why.
+func (c *cli) chooseProvider(ctx context.Context, cfg *config.Config, after fate) (chosenProvider, error) {
+	switch cfg.Provider {
+	case "netns":
+		return chosenProvider{Provider: c.netnsProvider(), name: "netns"}, nil
+	case "libvirt":
+		return c.libvirtWithImage(ctx, cfg, after)
+	case "auto":
+		return c.chooseAutomatically(ctx, cfg, after)
+	}
+	return chosenProvider{}, &testbed.UnableError{Provider: cfg.Provider, Reason: "this version of rampart does not have it", Mend: "use provider libvirt, netns or auto"}
+}
+
+// chooseAutomatically takes libvirt where a guest was seen to boot under KVM, else netns: emulated
+// machines measure the emulator, and nobody should get that unasked.
+func (c *cli) chooseAutomatically(ctx context.Context, cfg *config.Config, after fate) (chosenProvider, error) {
+	chosen, reason, err := c.tryKVM(ctx, cfg, after)
+	if ctx.Err() != nil {
+		return chosenProvider{}, context.Cause(ctx)
+	}
+	if err != nil {
+		reason = err.Error()
+	}
+	if chosen.Provider == nil {
+		c.sayf("provider auto: netns, because virtual machines cannot be measured here: %s", reason)
+		return chosenProvider{Provider: c.netnsProvider(), name: "netns"}, nil
+	}
+	c.sayf("provider auto: libvirt, because %s", reason)
+	return chosen, nil
+}
+
+// tryKVM returns the libvirt provider where KVM is usable, and the reason either way.
+func (c *cli) tryKVM(ctx context.Context, cfg *config.Config, after fate) (chosenProvider, string, error) {
+	if _, err := os.Stat("/dev/kvm"); errors.Is(err, fs.ErrNotExist) {
+		return chosenProvider{}, "there is no /dev/kvm", nil
+	}
+	// Whether libvirt answers at all is found out before an image is built for it.
+	bare, err := c.libvirtProvider(cfg, libvirt.Image{}, after)
+	if err != nil {
+		return chosenProvider{}, "", err
+	}
+	_, err = bare.ProbeKVM(ctx)
+	_ = bare.Close()
+	if errors.Is(err, libvirt.ErrUnavailable) {
+		return chosenProvider{}, "", err
+	}
+	chosen, err := c.libvirtWithImage(ctx, cfg, after)
+	if err != nil {
+		return chosenProvider{}, "", err
+	}
+	verdict, err := chosen.Provider.(*libvirt.Provider).ProbeKVM(ctx)
+	if err != nil || !verdict.Usable {
+		return chosenProvider{}, verdict.Reason, errors.Join(err, chosen.close())
+	}
+	return chosen, verdict.Reason, nil
+}
+
+func (c *cli) netnsProvider() *netns.Provider { return netns.New(netns.Options{Log: c.log}) }
+
+func (c *cli) libvirtProvider(cfg *config.Config, image libvirt.Image, after fate) (*libvirt.Provider, error) {
+	return libvirt.New(libvirt.Options{
+		URI:            cfg.Libvirt.URI,
+		Accelerator:    libvirt.Accelerator(cfg.Libvirt.Accelerator),
+		Image:          image,
+		KeepAfterClose: bool(after),
+		Log:            c.log,
+	})
+}
+
+// libvirtWithImage is the libvirt provider, ready to bring testbeds up.
+func (c *cli) libvirtWithImage(ctx context.Context, cfg *config.Config, after fate) (chosenProvider, error) {
+	image, err := c.image(ctx, cfg.Image)
+	if err != nil {
+		return chosenProvider{}, fmt.Errorf("build image %s: %w", cfg.Image.Name, err)
+	}
+	provider, err := c.libvirtProvider(cfg, libvirt.FromStore(image), after)
+	if err != nil {
+		return chosenProvider{}, err
+	}
+	return chosenProvider{Provider: provider, name: "libvirt", image: image.Digest}, nil
+}
+
+// everyProvider lists the providers that testbeds may have come from, for verbs that find testbeds
+// rather than make them.
+func (c *cli) everyProvider(cfg *config.Config) []chosenProvider {
+	all := []chosenProvider{{Provider: c.netnsProvider(), name: "netns"}}
+	provider, err := c.libvirtProvider(cfg, libvirt.Image{}, keepTestbed)
+	if err != nil {
+		c.log.Debug("libvirt cannot be asked", "cause", err)
+		return all
+	}
+	return append(all, chosenProvider{Provider: provider, name: "libvirt"})
+}
+
+// libvirtFindings asks the provider what is in its way.
+func (c *cli) libvirtFindings(ctx context.Context, cfg *config.Config) []finding {
+	broken := func(err error) []finding {
+		return []finding{{Subject: "libvirt", Grade: bad, Found: err.Error()}}
+	}
+	image := libvirt.Image{}
+	var all []finding
+	store, err := openStore()
+	if err != nil {
+		return broken(err)
+	}
+	if stored, err := store.Lookup(cfg.Image); err == nil {
+		image = libvirt.FromStore(stored)
+		all = append(all, finding{Subject: "image", Grade: good, Found: shortDigest(stored.Digest)})
+	} else {
+		all = append(all, finding{Subject: "image", Grade: worse, Found: "not built yet, so KVM was not tried", Mend: "rampart image build"})
+	}
+	provider, err := c.libvirtProvider(cfg, image, destroyTestbed)
+	if err != nil {
+		return broken(err)
+	}
+	defer provider.Close()
+	problems, err := provider.Diagnose(ctx)
+	if err != nil {
+		return broken(err)
+	}
+	for _, p := range problems {
+		f := finding{Subject: "libvirt", Grade: worse, Found: p.Problem, Mend: p.Mend}
+		if p.Blocks {
+			f.Grade = bad
+		}
+		all = append(all, f)
+	}
+	if len(problems) == 0 {
+		all = append(all, finding{Subject: "libvirt", Grade: good, Found: "nothing is in its way"})
+	}
+	return all
+}

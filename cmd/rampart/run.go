@@ -1,0 +1,317 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rampart-bench/rampart/config"
+	"github.com/rampart-bench/rampart/experiments"
+	"github.com/rampart-bench/rampart/experiments/record"
+	"github.com/rampart-bench/rampart/testbed"
+)
+
+// runFlags are the flags of run.
+type runFlags struct {
+	configFlags
+	out   string
+	keep  bool
+	fresh bool
+}
+
+func (c *cli) runCommand() *cobra.Command {
+	var flags runFlags
+	cmd := &cobra.Command{
+		Use:   "run",
+		Short: "Bring the testbed up, measure, report, take it down",
+		Long: "Bring the testbed up, measure every run of the plan, write the report, and take the testbed down.\n\n" +
+			"A run that was interrupted goes on where it stopped: in the folder given with --out, else in the\n" +
+			"newest unfinished folder of the same plan below results/. A testbed that `rampart up` left up is\n" +
+			"used and left up.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.runStudy(cmd.Context(), flags)
+		},
+	}
+	flags.add(cmd)
+	cmd.Flags().StringVarP(&flags.out, "out", "o", "", "the results folder (default results/NAME-TIME)")
+	cmd.Flags().BoolVar(&flags.keep, "keep", false, "leave the testbed up")
+	cmd.Flags().BoolVar(&flags.fresh, "fresh", false, "begin a new folder even where an unfinished one could go on")
+	c.jsonFlag(cmd)
+	return cmd
+}
+
+// runStudy is one study from configuration to report.
+func (c *cli) runStudy(ctx context.Context, flags runFlags) (err error) {
+	cfg, err := flags.load()
+	if err != nil {
+		return err
+	}
+	schedules, err := experiments.Schedules(cfg.Experiments)
+	if err != nil {
+		return err
+	}
+	dir, resuming, err := c.resultsFolder(cfg, schedules, flags)
+	if err != nil {
+		return err
+	}
+	mode := destroyTestbed
+	if flags.keep {
+		mode = keepTestbed
+	}
+	chosen, err := c.chooseProvider(ctx, cfg, mode)
+	if err != nil {
+		return err
+	}
+	defer chosen.close()
+	held, err := holdTestbed(cfg.Testbed.Name)
+	if err != nil {
+		return err
+	}
+	defer held.release()
+
+	tb, kept, err := c.testbedForRun(ctx, chosen, cfg.Testbed)
+	if err != nil {
+		return err
+	}
+	bench := &bench{cli: c, provider: chosen, spec: cfg.Testbed, current: tb}
+	defer func() {
+		err = errors.Join(err, bench.finish(ctx, kept || flags.keep))
+	}()
+
+	study := &study{cli: c, cfg: cfg, schedules: schedules, dir: dir, resuming: resuming, bench: bench}
+	if err := study.measure(ctx); err != nil {
+		return err
+	}
+	return c.renderAfterRun(dir, cfg.Report)
+}
+
+// testbedForRun takes the testbed that was left up on purpose, or makes one.
+func (c *cli) testbedForRun(ctx context.Context, chosen chosenProvider, spec testbed.Spec) (tb testbed.Testbed, kept bool, err error) {
+	if tb, ok := c.attachKept(ctx, chosen, spec); ok {
+		c.sayf("measuring on testbed %s, which is up already", spec.Name)
+		return tb, true, nil
+	}
+	c.sayf("bringing up testbed %s with provider %s", spec.Name, chosen.name)
+	tb, err = c.bringUp(ctx, chosen, spec)
+	return tb, false, err
+}
+
+// bench is the testbed in use, which is replaced when it breaks or when the plan asks for a boot.
+type bench struct {
+	*cli
+	provider chosenProvider
+	spec     testbed.Spec
+	current  testbed.Testbed
+}
+
+// fresh replaces the testbed by a newly booted one.
+func (b *bench) fresh(ctx context.Context) (testbed.Testbed, error) {
+	if b.current != nil {
+		// What broke may not close well; Down below removes it by its name.
+		_ = b.current.Close()
+		b.current = nil
+	}
+	tb, err := b.bringUp(ctx, b.provider, b.spec)
+	if err != nil {
+		return nil, err
+	}
+	b.current = tb
+	return tb, nil
+}
+
+// finish closes the testbed, and removes it unless it is to stay.
+func (b *bench) finish(ctx context.Context, keep bool) error {
+	var errs []error
+	if b.current != nil {
+		errs = append(errs, b.current.Close())
+	}
+	if keep && b.current != nil {
+		b.sayf("testbed %s stays up; rampart down removes it", b.spec.Name)
+		return errors.Join(append(errs, markKept(b.provider.name, b.spec))...)
+	}
+	if err := b.takeDown(ctx, b.provider, b.spec.Name); err != nil {
+		return errors.Join(append(errs, err)...)
+	}
+	return nil
+}
+
+// study is the measuring part of a run.
+type study struct {
+	*cli
+	cfg       *config.Config
+	schedules []experiments.Schedule
+	dir       string
+	resuming  bool
+	bench     *bench
+}
+
+// measure fills the results folder with a record for every run of the plan.
+func (s *study) measure(ctx context.Context) (err error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this program's own file: %w", err)
+	}
+	manifest, err := s.manifest(ctx, exe)
+	if err != nil {
+		return err
+	}
+	folder, err := s.openFolder(manifest)
+	if err != nil {
+		return err
+	}
+	started := time.Now().UTC().Truncate(time.Second)
+	total, already := s.count(folder)
+	if s.resuming {
+		s.sayf("going on in %s: %d of %d runs are there", s.dir, already, total)
+	} else {
+		s.sayf("measuring %d runs into %s", total, s.dir)
+	}
+	show := s.newDisplay(total, already)
+	measured := 0
+	execution := &experiments.Execution{
+		Schedules:  s.schedules,
+		Testbed:    s.cfg.Testbed,
+		Fresh:      s.bench.fresh,
+		Executable: exe,
+		Done:       folder.Done,
+		Append:     folder.Append,
+		Observe: func(p experiments.Progress) {
+			measured++
+			if p.Record.Status == record.Failed {
+				s.log.Warn("run failed", "experiment", p.Record.Experiment, "sequence", p.Record.Sequence,
+					"firewall", p.Record.Treatment.Firewall, "rules", p.Record.Treatment.Rules, "cause", p.Record.Error)
+			}
+			show.show(p)
+		},
+		Log: s.log,
+	}
+	err = execution.Run(ctx, s.bench.current)
+	show.done()
+	outcome := "complete"
+	switch {
+	case ctx.Err() != nil:
+		outcome = "interrupted"
+	case err != nil:
+		outcome = "failed"
+	}
+	ending := record.Session{Started: started, Ended: time.Now().UTC().Truncate(time.Second), Runs: measured, Outcome: outcome}
+	err = errors.Join(err, endSession(folder, ending), folder.Close())
+	if err != nil {
+		return withHint(fmt.Errorf("run %s: %w", s.cfg.Testbed.Name, err),
+			"%d of %d runs are kept in %s; the same command goes on from there", already+measured, total, s.dir)
+	}
+	return nil
+}
+
+func (s *study) openFolder(manifest record.Manifest) (*record.Folder, error) {
+	if s.resuming {
+		folder, err := record.Open(s.dir)
+		if err != nil {
+			return nil, err
+		}
+		if torn := folder.Torn(); torn != nil {
+			s.log.Warn("the last record was cut short and is measured again", "cause", torn)
+		}
+		if err := sameTime(folder, manifest); err != nil {
+			return nil, errors.Join(err, folder.Close())
+		}
+		return folder, nil
+	}
+	return record.Create(s.dir, manifest)
+}
+
+// sameTime refuses to mix clocks or providers in one folder.
+func sameTime(folder *record.Folder, now record.Manifest) error {
+	then := folder.Manifest()
+	if then.Clock == now.Clock && then.Provider == now.Provider {
+		return nil
+	}
+	return withHint(fmt.Errorf("resume %s: it was measured with provider %s and clock %s, now %s and %s",
+		folder.Dir(), then.Provider, then.Clock, now.Provider, now.Clock), "begin a new folder with --out DIR, or use --provider %s", then.Provider)
+}
+
+// endSession adds this stretch of work to the manifest.
+func endSession(folder *record.Folder, ending record.Session) error {
+	manifest := folder.Manifest()
+	manifest.Sessions = append(manifest.Sessions, ending)
+	return folder.SetManifest(manifest)
+}
+
+// count says how many runs the plan has and how many of them are done.
+func (s *study) count(folder *record.Folder) (total, done int) {
+	for _, schedule := range s.schedules {
+		for _, run := range schedule.Plan.Runs {
+			total++
+			if folder.Done(schedule.Spec.Name, run.Sequence) {
+				done++
+			}
+		}
+	}
+	return total, done
+}
+
+// resultsFolder is the folder to write into, and whether it holds the beginning of this very plan.
+// A folder of another plan is refused here, before anything is brought up.
+func (c *cli) resultsFolder(cfg *config.Config, schedules []experiments.Schedule, flags runFlags) (dir string, resuming bool, err error) {
+	if flags.out == "" {
+		if dir, ok := unfinished(cfg, schedules); ok && !flags.fresh {
+			return dir, true, nil
+		}
+		return record.DefaultDir(cfg.Testbed.Name, time.Now()), false, nil
+	}
+	manifest, err := record.ReadManifest(flags.out)
+	if errors.Is(err, fs.ErrNotExist) {
+		return flags.out, false, nil
+	}
+	if err != nil {
+		return "", false, fmt.Errorf("run: %w", err)
+	}
+	if !samePlan(manifest, cfg, schedules) {
+		return "", false, withHint(fmt.Errorf("run: %s holds the runs of another configuration, and runs of different plans cannot be mixed", flags.out),
+			"begin a new folder with --out DIR; %s has the configuration of the old one", filepath.Join(flags.out, record.ManifestName))
+	}
+	return flags.out, true, nil
+}
+
+// samePlan reports whether a folder was begun with this configuration and these plans.
+func samePlan(manifest record.Manifest, cfg *config.Config, schedules []experiments.Schedule) bool {
+	return manifest.ConfigDigest == cfg.Digest && maps.Equal(manifest.PlanDigests, planDigests(schedules))
+}
+
+func planDigests(schedules []experiments.Schedule) map[string]string {
+	digests := map[string]string{}
+	for _, s := range schedules {
+		digests[s.Spec.Name] = s.Plan.Digest
+	}
+	return digests
+}
+
+// unfinished finds the newest folder below results/ of the same configuration and plan that no
+// session completed.
+func unfinished(cfg *config.Config, schedules []experiments.Schedule) (string, bool) {
+	dirs, err := filepath.Glob(filepath.Join("results", cfg.Testbed.Name+"-*"))
+	if err != nil {
+		return "", false
+	}
+	slices.Sort(dirs)
+	for _, dir := range slices.Backward(dirs) {
+		manifest, err := record.ReadManifest(dir)
+		if err != nil || !samePlan(manifest, cfg, schedules) {
+			continue
+		}
+		complete := func(s record.Session) bool { return s.Outcome == "complete" }
+		if !slices.ContainsFunc(manifest.Sessions, complete) {
+			return dir, true
+		}
+	}
+	return "", false
+}

@@ -1,0 +1,271 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rampart-bench/rampart/config"
+	"github.com/rampart-bench/rampart/testbed"
+	"github.com/rampart-bench/rampart/testbed/libvirt"
+)
+
+// cleanupTime bounds removing a testbed after an interrupt.
+const cleanupTime = 20 * time.Second
+
+func (c *cli) upCommand() *cobra.Command {
+	var flags configFlags
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Bring the testbed up and leave it up",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.up(cmd.Context(), flags)
+		},
+	}
+	flags.add(cmd)
+	return cmd
+}
+
+func (c *cli) up(ctx context.Context, flags configFlags) error {
+	cfg, err := flags.load()
+	if err != nil {
+		return err
+	}
+	chosen, err := c.chooseProvider(ctx, cfg, keepTestbed)
+	if err != nil {
+		return err
+	}
+	held, err := holdTestbed(cfg.Testbed.Name)
+	if err != nil {
+		return err
+	}
+	defer held.release()
+	defer chosen.close()
+	if tb, ok := c.attachKept(ctx, chosen, cfg.Testbed); ok {
+		c.sayf("testbed %s is up already", tb.Name())
+		return tb.Close()
+	}
+	tb, err := c.bringUp(ctx, chosen, cfg.Testbed)
+	if err != nil {
+		return err
+	}
+	defer tb.Close()
+	if err := markKept(chosen.name, cfg.Testbed); err != nil {
+		return errors.Join(fmt.Errorf("up: %w", err), c.takeDown(ctx, chosen, cfg.Testbed.Name))
+	}
+	c.sayf("testbed %s is up; now: rampart ssh firewall, rampart run, rampart down", tb.Name())
+	return nil
+}
+
+// bringUp removes what an earlier process left of this testbed, then makes it anew.
+func (c *cli) bringUp(ctx context.Context, provider testbed.Provider, spec testbed.Spec) (testbed.Testbed, error) {
+	if err := provider.Down(ctx, spec.Name); err != nil {
+		return nil, fmt.Errorf("remove what is left of testbed %s: %w", spec.Name, err)
+	}
+	if err := forgetKept(spec.Name); err != nil {
+		return nil, fmt.Errorf("up: %w", err)
+	}
+	tb, err := provider.Up(ctx, spec)
+	if err != nil {
+		return nil, fmt.Errorf("up %s: %w", spec.Name, err)
+	}
+	return tb, nil
+}
+
+// attachKept returns the testbed that was left up on purpose, when it is whole.
+func (c *cli) attachKept(ctx context.Context, provider chosenProvider, spec testbed.Spec) (testbed.Testbed, bool) {
+	attacher, ok := provider.Provider.(testbed.Attacher)
+	if !ok || !keptFor(provider.name, spec) {
+		return nil, false
+	}
+	tb, err := attacher.Attach(ctx, spec.Name)
+	if err != nil {
+		c.log.Warn("the testbed that was left up cannot be used and is made anew", "cause", err)
+		return nil, false
+	}
+	return tb, true
+}
+
+// takeDown removes a testbed even when the context has ended.
+func (c *cli) takeDown(ctx context.Context, provider testbed.Provider, name string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
+	defer cancel()
+	if err := errors.Join(provider.Down(ctx, name), forgetKept(name)); err != nil {
+		return withHint(fmt.Errorf("down %s: %w", name, err), "rampart down removes what is left")
+	}
+	return nil
+}
+
+func (c *cli) downCommand() *cobra.Command {
+	var flags configFlags
+	cmd := &cobra.Command{
+		Use:   "down [NAME]",
+		Short: "Remove the testbed, or what is left of it",
+		Long:  "Remove the testbed of the configuration, or the one called NAME, with every provider that works here.\nIt needs no state: a testbed whose process was killed is found by its name.",
+		Args:  cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.down(cmd.Context(), flags, args)
+		},
+	}
+	flags.add(cmd)
+	return cmd
+}
+
+func (c *cli) down(ctx context.Context, flags configFlags, args []string) error {
+	cfg, err := c.configOrDefault(flags)
+	if err != nil {
+		return err
+	}
+	name := cfg.Testbed.Name
+	if len(args) == 1 {
+		name = args[0]
+	}
+	held, err := holdTestbed(name)
+	if err != nil {
+		return err
+	}
+	defer held.release()
+	errs := []error{forgetKept(name)}
+	for _, provider := range c.everyProvider(cfg) {
+		if err := errors.Join(provider.Down(ctx, name), provider.close()); err != nil && !isUnable(err) {
+			errs = append(errs, fmt.Errorf("down %s: %w", name, err))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	c.sayf("nothing is left of testbed %s", name)
+	return nil
+}
+
+func (c *cli) statusCommand() *cobra.Command {
+	var flags configFlags
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "List the testbeds on this machine",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.status(cmd.Context(), flags)
+		},
+	}
+	flags.add(cmd)
+	c.jsonFlag(cmd)
+	return cmd
+}
+
+func (c *cli) status(ctx context.Context, flags configFlags) error {
+	cfg, err := c.configOrDefault(flags)
+	if err != nil {
+		// A configuration that is not right yet must not hide what is up.
+		cfg = &config.Config{}
+	}
+	infos := []testbed.Info{}
+	for _, provider := range c.everyProvider(cfg) {
+		defer provider.close()
+		lister, ok := provider.Provider.(testbed.Lister)
+		if !ok {
+			continue
+		}
+		found, err := lister.List(ctx)
+		if err != nil {
+			if !isUnable(err) {
+				return fmt.Errorf("status %s: %w", provider.name, err)
+			}
+			c.log.Debug("this provider cannot be asked", "provider", provider.name, "cause", err)
+			continue
+		}
+		infos = append(infos, found...)
+	}
+	if c.json {
+		return c.printJSON(infos)
+	}
+	if len(infos) == 0 {
+		c.sayf("no testbed is up; rampart up makes one")
+		return nil
+	}
+	table := tabwriter.NewWriter(c.stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "NAME\tPROVIDER\tSENDER\tFIREWALL\tRECEIVER\tLEFT OVER")
+	for _, info := range infos {
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", info.Name, info.Provider,
+			orDash(info.Nodes[testbed.Sender]), orDash(info.Nodes[testbed.Firewall]), orDash(info.Nodes[testbed.Receiver]),
+			orDash(strings.Join(info.Leftovers, ", ")))
+	}
+	return table.Flush()
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+func (c *cli) sshCommand() *cobra.Command {
+	var flags configFlags
+	cmd := &cobra.Command{
+		Use:   "ssh NODE [-- COMMAND [ARG...]]",
+		Short: "Open a shell on a node, or run a command there",
+		Args:  cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.ssh(cmd.Context(), flags, testbed.Role(args[0]), args[1:])
+		},
+	}
+	flags.add(cmd)
+	return cmd
+}
+
+func (c *cli) ssh(ctx context.Context, flags configFlags, role testbed.Role, command []string) error {
+	if !slices.Contains(testbed.Roles(), role) {
+		return usagef("ssh %s: a node is sender, firewall or receiver", role)
+	}
+	cfg, err := c.configOrDefault(flags)
+	if err != nil {
+		return err
+	}
+	for _, provider := range c.everyProvider(cfg) {
+		defer provider.close()
+		attacher, ok := provider.Provider.(testbed.Attacher)
+		if !ok {
+			continue
+		}
+		tb, err := attacher.Attach(ctx, cfg.Testbed.Name)
+		if errors.Is(err, fs.ErrNotExist) || isUnable(err) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("ssh %s: %w", role, err)
+		}
+		defer tb.Close()
+		terminal, ok := tb.(testbed.Terminal)
+		if !ok {
+			return fmt.Errorf("ssh %s: provider %s has no terminal on its nodes", role, provider.name)
+		}
+		argv, err := terminal.Terminal(role, command...)
+		if err != nil {
+			return fmt.Errorf("ssh %s: %w", role, err)
+		}
+		shell := exec.CommandContext(ctx, argv[0], argv[1:]...)
+		shell.Stdin, shell.Stdout, shell.Stderr = c.stdin, c.stdout, os.Stderr
+		if err := shell.Run(); err != nil {
+			return fmt.Errorf("ssh %s: %w", role, err)
+		}
+		return nil
+	}
+	return withHint(fmt.Errorf("ssh %s: testbed %s is not up", role, cfg.Testbed.Name), "rampart up")
+}
+
+// isUnable reports whether a provider cannot work on this machine or for this user at all.
+func isUnable(err error) bool {
+	var unable *testbed.UnableError
+	return errors.As(err, &unable) || errors.Is(err, libvirt.ErrUnavailable) || errors.Is(err, fs.ErrPermission)
+}

@@ -1,0 +1,183 @@
+package experiments
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/rampart-bench/rampart/experiments/design"
+	"github.com/rampart-bench/rampart/experiments/record"
+	"github.com/rampart-bench/rampart/provision"
+	"github.com/rampart-bench/rampart/testbed"
+)
+
+// An Execution measures every run of its schedules that is not done yet.
+type Execution struct {
+	Schedules []Schedule
+	Testbed   testbed.Spec
+
+	// Fresh replaces the testbed by a newly booted one; it closes the one before.
+	Fresh func(ctx context.Context) (testbed.Testbed, error)
+	// Executable is this program's own file, which goes to the nodes.
+	Executable string
+
+	// Done reports whether a run has its record already.
+	Done func(experiment string, sequence int) bool
+	// Append writes a record so that it survives the machine's sudden end.
+	Append func(record.Record) error
+	// Observe is told of every finished run.
+	Observe func(Progress)
+	Log     *slog.Logger
+}
+
+// attempts is how often a run is tried when the testbed breaks under it; then it is recorded as
+// failed and the study goes on.
+const attempts = 3
+
+// hopeless is how many runs in a row may fail with a broken testbed before the study stops: then it
+// is not the run that breaks it.
+const hopeless = 5
+
+// Run measures on tb, and on fresh testbeds where the plan asks for another boot or tb breaks. When
+// it returns an error, every finished run has its record.
+func (e *Execution) Run(ctx context.Context, tb testbed.Testbed) (err error) {
+	s := &session{Execution: e, features: tb.Features()}
+	for _, schedule := range e.Schedules {
+		s.total += len(schedule.Plan.Runs)
+	}
+	defer func() { err = errors.Join(err, s.disconnect()) }()
+	if err := s.connect(ctx, tb); err != nil {
+		return err
+	}
+	for _, schedule := range e.Schedules {
+		for _, run := range schedule.Plan.Runs {
+			if e.Done(schedule.Spec.Name, run.Sequence) {
+				s.done++
+				continue
+			}
+			if err := s.perform(ctx, schedule.Spec, run); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// A session is an Execution under way.
+type session struct {
+	*Execution
+	lab      *Lab
+	features testbed.Features
+	boot     int // of the testbed that is up; 0 before the first run
+	total    int
+	done     int
+	broken   int // runs in a row that were lost with the testbed
+}
+
+// perform measures one run, redoing it on a fresh testbed when the testbed broke, and records it.
+func (s *session) perform(ctx context.Context, spec Spec, run design.Run) error {
+	if s.boot != 0 && s.boot != run.Boot {
+		if err := s.refresh(ctx); err != nil {
+			return err
+		}
+	}
+	s.boot = run.Boot
+	var rec record.Record
+	for attempt := 1; ; attempt++ {
+		var err error
+		rec, err = s.try(ctx, spec, run)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err == nil {
+			s.broken = 0
+			break
+		}
+		s.Log.Warn("the testbed broke under a run", "experiment", spec.Name, "sequence", run.Sequence, "attempt", attempt, "cause", err)
+		if err := s.refresh(ctx); err != nil {
+			return err
+		}
+		if attempt == attempts {
+			s.broken++
+			rec = newRecord(spec, run, s.features.Clock)
+			rec.Status, rec.Error = record.Failed, fmt.Sprintf("the testbed broke %d times under this run: %v", attempts, err)
+			break
+		}
+	}
+	if err := s.Append(rec); err != nil {
+		return err
+	}
+	s.done++
+	s.Observe(Progress{Done: s.done, Total: s.total, Record: rec})
+	if s.broken == hopeless {
+		return fmt.Errorf("measure %s: the testbed broke under %d runs in a row: %s", spec.Name, hopeless, rec.Error)
+	}
+	return nil
+}
+
+// try measures one run. An error means that the testbed is not to be trusted any more.
+func (s *session) try(ctx context.Context, spec Spec, run design.Run) (record.Record, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, runLimit(spec.Measurement),
+		fmt.Errorf("the run took longer than %s", runLimit(spec.Measurement)))
+	defer cancel()
+	return s.lab.Measure(ctx, spec, run)
+}
+
+// runLimit is the watchdog of a run: loading a million elements under emulation is slow, a helper
+// that answers never is not to stop the study.
+func runLimit(m Measurement) time.Duration {
+	return 3*time.Minute + 3*(m.MeasuringTime()+m.WarmupTime())
+}
+
+// refresh makes a fresh testbed and connects to it.
+func (s *session) refresh(ctx context.Context) error {
+	// The old helpers may be gone or hang: their farewell is of no interest.
+	_ = s.disconnect()
+	tb, err := s.Fresh(ctx)
+	if err != nil {
+		return fmt.Errorf("make a fresh testbed: %w", err)
+	}
+	return s.connect(ctx, tb)
+}
+
+func (s *session) connect(ctx context.Context, tb testbed.Testbed) error {
+	lab, err := Connect(ctx, tb, s.Testbed, s.Executable)
+	if err != nil {
+		return err
+	}
+	s.lab = lab
+	return nil
+}
+
+func (s *session) disconnect() error {
+	if s.lab == nil {
+		return nil
+	}
+	lab := s.lab
+	s.lab = nil
+	return lab.Close()
+}
+
+// newRecord begins the record of a run. Times are kept to the millisecond.
+func newRecord(spec Spec, run design.Run, clock testbed.Clock) record.Record {
+	return record.Record{
+		Schema:     record.Schema,
+		Experiment: spec.Name,
+		Block:      run.Block,
+		Boot:       run.Boot,
+		Sequence:   run.Sequence,
+		Treatment:  record.Treatment(run.Treatment),
+		Clock:      string(clock),
+		Started:    time.Now().UTC().Truncate(time.Millisecond),
+		Metrics:    map[string]record.Metric{},
+		PhasesS:    map[string]float64{},
+	}
+}
+
+// isLost reports whether a call failed because the helper or its node is gone, and not because the
+// job could not be done.
+func isLost(err error) bool {
+	return errors.Is(err, provision.ErrLost) || errors.Is(err, context.DeadlineExceeded)
+}

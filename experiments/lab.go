@@ -1,0 +1,225 @@
+package experiments
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rampart-bench/rampart/experiments/firewall"
+	"github.com/rampart-bench/rampart/experiments/record"
+	"github.com/rampart-bench/rampart/experiments/traffic"
+	"github.com/rampart-bench/rampart/provision"
+	"github.com/rampart-bench/rampart/testbed"
+)
+
+// A Lab is a testbed with a helper at work on every node.
+type Lab struct {
+	testbed testbed.Testbed
+	spec    testbed.Spec
+	exe     string
+	helpers map[testbed.Role]*provision.Agent
+
+	// loaded is the rule-set that the firewall holds, with the name of its firewall; zero: none.
+	loaded loadRequest
+	// residue is what an earlier engine left in the firewall's kernel and only a fresh node is
+	// rid of, and residueOf that engine.
+	residue, residueOf string
+}
+
+// Connect pushes the program exe to every node of a testbed and starts it as the helper.
+func Connect(ctx context.Context, tb testbed.Testbed, spec testbed.Spec, exe string) (*Lab, error) {
+	l := &Lab{testbed: tb, spec: spec, exe: exe, helpers: map[testbed.Role]*provision.Agent{}}
+	for _, role := range testbed.Roles() {
+		if err := l.connect(ctx, role); err != nil {
+			return nil, errors.Join(err, l.Close())
+		}
+	}
+	return l, nil
+}
+
+func (l *Lab) connect(ctx context.Context, role testbed.Role) error {
+	node := l.testbed.Node(role)
+	path, _, err := provision.Push(ctx, node, l.exe)
+	if err != nil {
+		return fmt.Errorf("prepare %s: %w", role, err)
+	}
+	helper, err := provision.Connect(ctx, node, path, "agent")
+	if err != nil {
+		return fmt.Errorf("start helper on %s: %w", role, err)
+	}
+	l.helpers[role] = helper
+	return nil
+}
+
+// Close ends the helpers, which undo what they changed.
+func (l *Lab) Close() error {
+	var errs []error
+	for role, helper := range l.helpers {
+		if err := helper.Close(); err != nil {
+			errs = append(errs, fmt.Errorf("end helper on %s: %w", role, err))
+		}
+		delete(l.helpers, role)
+	}
+	return errors.Join(errs...)
+}
+
+// call asks the helper of a role.
+func call[R any](ctx context.Context, l *Lab, role testbed.Role, method string, params any) (R, error) {
+	var result R
+	if err := l.helpers[role].Call(ctx, method, params, &result); err != nil {
+		return result, fmt.Errorf("%s on %s: %w", method, role, err)
+	}
+	return result, nil
+}
+
+// Describe asks every node what it is.
+func (l *Lab) Describe(ctx context.Context) (map[string]record.Environment, error) {
+	all := map[string]record.Environment{}
+	for _, role := range testbed.Roles() {
+		env, err := call[record.Environment](ctx, l, role, methodDescribe, l.interfaces(role))
+		if err != nil {
+			return nil, err
+		}
+		all[string(role)] = env
+	}
+	return all, nil
+}
+
+// interfaces are the names of a node's interfaces on the links.
+func (l *Lab) interfaces(role testbed.Role) []string {
+	var names []string
+	for _, link := range l.spec.Links {
+		if link.Address(role).IsValid() {
+			names = append(names, link.Name)
+		}
+	}
+	return names
+}
+
+// ruleSet is the rule-set of so many rules on this testbed.
+func (l *Lab) ruleSet(fw firewall.Spec, rules int, seed uint64) firewall.RuleSet {
+	return firewall.RuleSet{
+		Rules:    rules,
+		Seed:     seed,
+		Position: fw.Position,
+		Sender:   l.spec.Inside().Address(testbed.Sender).Addr(),
+		Receiver: l.spec.Outside().Address(testbed.Receiver).Addr(),
+	}
+}
+
+// Try loads two rules with a firewall, reads them back, and removes them: whether this kernel and
+// this system can run it at all.
+func (l *Lab) Try(ctx context.Context, fw firewall.Spec) error {
+	if err := l.renewIfBurdened(ctx, fw); err != nil {
+		return err
+	}
+	if _, err := l.load(ctx, loadRequest{Firewall: fw, Rules: l.ruleSet(fw, 2, 1)}); err != nil {
+		return err
+	}
+	checks, err := call[[]record.Check](ctx, l, testbed.Firewall, methodVerify, none{})
+	if err == nil {
+		err = firstFailure(checks)
+	}
+	_, unloadErr := l.unload(ctx)
+	return errors.Join(err, unloadErr)
+}
+
+// load loads a rule-set and returns how long the engine took.
+func (l *Lab) load(ctx context.Context, req loadRequest) (time.Duration, error) {
+	req.DedicatedKernel = l.testbed.Features().DedicatedKernel
+	answer, err := call[loadAnswer](ctx, l, testbed.Firewall, methodLoad, req)
+	if err != nil {
+		return 0, err
+	}
+	l.loaded = req
+	return answer.Duration, nil
+}
+
+// unload removes what is loaded and returns the checks that nothing is left.
+func (l *Lab) unload(ctx context.Context) ([]record.Check, error) {
+	if l.loaded == (loadRequest{}) {
+		return nil, nil
+	}
+	answer, err := call[unloadAnswer](ctx, l, testbed.Firewall, methodUnload, none{})
+	if err != nil {
+		return nil, err
+	}
+	if answer.Residue != "" {
+		l.residue, l.residueOf = answer.Residue, l.loaded.Firewall.Engine
+	}
+	l.loaded = loadRequest{}
+	return answer.Checks, nil
+}
+
+// renewIfBurdened replaces the firewall node when an earlier engine left something in its kernel
+// that would slow this one.
+func (l *Lab) renewIfBurdened(ctx context.Context, fw firewall.Spec) error {
+	if l.residue == "" || l.residueOf == fw.Engine {
+		return nil
+	}
+	renewer, ok := l.testbed.(testbed.Renewer)
+	if !ok {
+		return fmt.Errorf("renew firewall: %s is left of %s, and provider %s cannot make a fresh node",
+			l.residue, l.residueOf, l.testbed.Features().Provider)
+	}
+	// A helper in the old node has nothing left to undo; its end is no news.
+	_ = l.helpers[testbed.Firewall].Close()
+	delete(l.helpers, testbed.Firewall)
+	if err := renewer.Renew(ctx, testbed.Firewall); err != nil {
+		return fmt.Errorf("renew firewall: %w", err)
+	}
+	l.residue, l.residueOf = "", ""
+	return l.connect(ctx, testbed.Firewall)
+}
+
+// counting returns what a node counted while do ran, its rules' counters included.
+func (l *Lab) counting(ctx context.Context, role testbed.Role, do func() error) (counted, error) {
+	before, err := call[counted](ctx, l, role, methodCount, none{})
+	if err != nil {
+		return counted{}, err
+	}
+	if err := do(); err != nil {
+		return counted{}, err
+	}
+	after, err := call[counted](ctx, l, role, methodCount, none{})
+	if err != nil {
+		return counted{}, err
+	}
+	between := counted{}
+	if between.Snapshot, err = after.Snapshot.Since(before.Snapshot); err != nil {
+		return counted{}, err
+	}
+	if before.Rule != nil && after.Rule != nil {
+		between.Rule = &firewall.Counters{
+			FromSender:   since(after.Rule.FromSender, before.Rule.FromSender),
+			FromReceiver: since(after.Rule.FromReceiver, before.Rule.FromReceiver),
+			Combined:     after.Rule.Combined,
+		}
+	}
+	return between, nil
+}
+
+// counted returns what the kernel of a node counted while do ran.
+func (l *Lab) counted(ctx context.Context, role testbed.Role, do func() error) (traffic.Snapshot, error) {
+	between, err := l.counting(ctx, role, do)
+	return between.Snapshot, err
+}
+
+func since(now, before firewall.Count) firewall.Count {
+	return firewall.Count{Packets: now.Packets - before.Packets, Bytes: now.Bytes - before.Bytes}
+}
+
+// firstFailure is the first check that does not hold, as an error.
+func firstFailure(checks []record.Check) error {
+	for _, c := range checks {
+		if !c.OK {
+			detail := c.Detail
+			if detail != "" {
+				detail = " (" + detail + ")"
+			}
+			return fmt.Errorf("check %q: want %v, got %v%s", c.Name, c.Want, c.Got, detail)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,368 @@
+package experiments
+
+import (
+	"context"
+	"errors"
+	"math"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/rampart-bench/rampart/experiments/design"
+	"github.com/rampart-bench/rampart/experiments/firewall"
+	"github.com/rampart-bench/rampart/experiments/record"
+	"github.com/rampart-bench/rampart/experiments/traffic"
+	"github.com/rampart-bench/rampart/provision"
+	"github.com/rampart-bench/rampart/testbed"
+)
+
+// The phases of a run, as they stand in its record.
+const (
+	phaseRenew   = "renew"
+	phaseLoad    = "load"
+	phaseVerify  = "verify"
+	phaseControl = "control"
+	phaseWarmUp  = "warm_up"
+	phaseMeasure = "measure"
+	phaseUnload  = "unload"
+)
+
+// A trial is one run under way.
+type trial struct {
+	lab      *Lab
+	spec     Spec
+	firewall firewall.Spec
+	request  loadRequest
+	rec      record.Record
+}
+
+// Measure performs one run. The record says what became of it, also when it failed; an error means
+// that a helper or its node is gone, or ctx ended, and that the run is to be redone.
+func (l *Lab) Measure(ctx context.Context, spec Spec, run design.Run) (record.Record, error) {
+	fw, err := spec.Firewall(run.Treatment.Firewall)
+	if err != nil {
+		return record.Record{}, err
+	}
+	t := &trial{
+		lab: l, spec: spec, firewall: fw,
+		request: loadRequest{Firewall: fw, Rules: l.ruleSet(fw, run.Treatment.Rules, spec.Seed)},
+		rec:     newRecord(spec, run, l.testbed.Features().Clock),
+	}
+	started := time.Now()
+	err = t.run(ctx)
+	if err != nil && (isLost(err) || ctx.Err() != nil) {
+		return record.Record{}, err
+	}
+	t.rec.ElapsedS = seconds(time.Since(started))
+	t.judge(err)
+	return t.rec, nil
+}
+
+// run is the protocol of METHOD §3, step by step.
+func (t *trial) run(ctx context.Context) error {
+	for _, step := range []struct {
+		phase string
+		do    func(context.Context) error
+	}{
+		{phaseRenew, t.prepare},
+		{phaseLoad, t.load},
+		{phaseVerify, t.verify},
+		{phaseControl, t.control},
+		{phaseWarmUp, t.warmUp},
+		{phaseMeasure, t.measure},
+	} {
+		if err := t.timed(step.phase, func() error { return step.do(ctx) }); err != nil {
+			if isLost(err) {
+				return err
+			}
+			// What was loaded goes, whatever became of the run.
+			return errors.Join(err, t.timed(phaseUnload, func() error { return t.unload(ctx) }))
+		}
+	}
+	if t.spec.Grouped {
+		return nil // the next run may want the same rule-set
+	}
+	return t.timed(phaseUnload, func() error { return t.unload(ctx) })
+}
+
+// timed adds what a step took to its phase.
+func (t *trial) timed(phase string, do func() error) error {
+	started := time.Now()
+	err := do()
+	t.rec.PhasesS[phase] = seconds(time.Since(started)) + t.rec.PhasesS[phase]
+	return err
+}
+
+// seconds is a duration in seconds, to the microsecond: more digits would only be noise on disk.
+func seconds(d time.Duration) float64 { return math.Round(d.Seconds()*1e6) / 1e6 }
+
+// judge turns the outcome of the protocol into the record's status.
+func (t *trial) judge(err error) {
+	var remote *provision.RemoteError
+	switch {
+	case t.rec.Status == record.SenderBound && err == nil:
+	case err == nil:
+		t.rec.Status = record.OK
+	case errors.As(err, &remote) && remote.Code == provision.CodeUnavailable:
+		t.rec.Status, t.rec.Error = record.Unavailable, remote.Message
+	default:
+		t.rec.Status, t.rec.Error = record.Failed, err.Error()
+	}
+	if t.rec.Status != record.OK && t.rec.Status != record.SenderBound {
+		t.rec.Metrics, t.rec.Samples = nil, nil // half a measurement is none
+	}
+}
+
+// prepare makes sure that nothing of an earlier run burdens this one.
+func (t *trial) prepare(ctx context.Context) error {
+	if t.lab.loaded != (loadRequest{}) && !t.isLoaded() {
+		if err := t.unload(ctx); err != nil {
+			return err
+		}
+	}
+	return t.lab.renewIfBurdened(ctx, t.firewall)
+}
+
+// isLoaded reports whether the firewall already holds what this run wants, from a run of its group.
+func (t *trial) isLoaded() bool {
+	want := t.request
+	want.DedicatedKernel = t.lab.loaded.DedicatedKernel
+	return t.spec.Grouped && t.lab.loaded == want
+}
+
+func (t *trial) load(ctx context.Context) error {
+	if t.isLoaded() {
+		return nil
+	}
+	took, err := t.lab.load(ctx, t.request)
+	if err != nil {
+		return err
+	}
+	if t.firewall.HasRules() {
+		t.metric("rule_load", took.Seconds(), "s")
+	}
+	return nil
+}
+
+func (t *trial) verify(ctx context.Context) error {
+	checks, err := call[[]record.Check](ctx, t.lab, testbed.Firewall, methodVerify, none{})
+	if err != nil {
+		return err
+	}
+	return t.check(checks)
+}
+
+func (t *trial) unload(ctx context.Context) error {
+	checks, err := t.lab.unload(ctx)
+	if err != nil {
+		return err
+	}
+	return t.check(checks)
+}
+
+// target is the address that the load goes to.
+func (t *trial) target() netip.Addr { return t.request.Rules.Receiver }
+
+// controlProbes is how many probes show that the rule-set passes or drops.
+const controlProbes = 3
+
+// control shows that the rule-set is at work: what must pass passes, and what no entry accepts is
+// dropped. Without rules everything passes.
+func (t *trial) control(ctx context.Context) error {
+	probe := traffic.Probe{
+		Target: t.target(), FrameSize: traffic.MinFrame, Count: controlProbes,
+		Interval: time.Millisecond, Timeout: t.patience(),
+	}
+	passed, err := call[traffic.RoundTrips](ctx, t.lab, testbed.Sender, methodProbe, probe)
+	if err != nil {
+		return err
+	}
+	if err := t.check(trafficChecks(passed.Passed())); err != nil {
+		return err
+	}
+	inside := t.lab.spec.Inside()
+	probe.Source = inside.Intruder()
+	var trips traffic.RoundTrips
+	seen, err := t.lab.counting(ctx, testbed.Firewall, func() (err error) {
+		trips, err = call[traffic.RoundTrips](ctx, t.lab, testbed.Sender, methodIntrude, traffic.Intrusion{Probe: probe, Interface: inside.Name})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if !t.firewall.HasRules() {
+		return t.check(trafficChecks(trips.Passed()))
+	}
+	return t.check(trafficChecks(trips.Dropped(seen.Snapshot, inside.Name)))
+}
+
+// patience is how long the control waits for answers that should not come. That they do not come is
+// also seen in the counters of the DUT, so the time only has to be long against a round trip.
+func (t *trial) patience() time.Duration {
+	if t.lab.testbed.Features().Clock == testbed.ClockTCG {
+		return 200 * time.Millisecond
+	}
+	return 20 * time.Millisecond
+}
+
+// watchedFrames is how many frames of the load have their length looked at.
+const watchedFrames = 200
+
+// warmUp sends the load as it will be measured while the DUT looks at the lengths of its frames.
+// iperf3 warms up by itself (omit); there the first frames of the stream are looked at.
+func (t *trial) warmUp(ctx context.Context) error {
+	watch := traffic.Watch{Interface: t.lab.spec.Inside().Name, Protocol: traffic.UDP, Max: watchedFrames}
+	if t.spec.Measurement.Kind == ICMPRTT {
+		watch.Protocol = traffic.ICMP
+	}
+	if _, err := call[none](ctx, t.lab, testbed.Firewall, methodWatch, watch); err != nil {
+		return err
+	}
+	if t.spec.Measurement.Kind != ICMPRTT {
+		serve := traffic.Serve{Address: t.target()}
+		_, err := call[none](ctx, t.lab, testbed.Receiver, methodServe, serve)
+		return err
+	}
+	probe := t.probe()
+	probe.Count = max(1, t.spec.Measurement.Warmup)
+	if _, err := call[traffic.RoundTrips](ctx, t.lab, testbed.Sender, methodProbe, probe); err != nil {
+		return err
+	}
+	return t.lengths(ctx)
+}
+
+// lengths ends the look at frames and checks them.
+func (t *trial) lengths(ctx context.Context) error {
+	lengths, err := call[traffic.Lengths](ctx, t.lab, testbed.Firewall, methodWatched, none{})
+	if err != nil {
+		return err
+	}
+	return t.check([]record.Check{record.Check(lengths.Check(t.rec.Treatment.FrameSize))})
+}
+
+// probe is the load of icmp_rtt without its warm-up.
+func (t *trial) probe() traffic.Probe {
+	m := t.spec.Measurement
+	return traffic.Probe{Target: t.target(), FrameSize: t.rec.Treatment.FrameSize, Count: m.Count, Interval: m.Interval}
+}
+
+// measure measures, between two readings of every counter, and holds the one against the other.
+func (t *trial) measure(ctx context.Context) error {
+	if t.spec.Measurement.Kind == ICMPRTT {
+		return t.measureLatency(ctx)
+	}
+	return t.measureStream(ctx)
+}
+
+func (t *trial) measureLatency(ctx context.Context) error {
+	probe := t.probe()
+	probe.Warmup = t.spec.Measurement.Warmup
+	var trips traffic.RoundTrips
+	account, err := t.account(ctx, func() (err error) {
+		trips, err = call[traffic.RoundTrips](ctx, t.lab, testbed.Sender, methodProbe, probe)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	t.latency(trips)
+	return t.check(trafficChecks(account.Latency(trips)))
+}
+
+func (t *trial) measureStream(ctx context.Context) error {
+	m := t.spec.Measurement
+	send := traffic.Send{Target: t.target(), FrameSize: t.rec.Treatment.FrameSize, Duration: m.Duration, Omit: m.Omit, Rate: m.Rate}
+	var sent, received traffic.Report
+	account, err := t.account(ctx, func() (err error) {
+		if sent, err = call[traffic.Report](ctx, t.lab, testbed.Sender, methodSend, send); err != nil {
+			return err
+		}
+		received, err = call[traffic.Report](ctx, t.lab, testbed.Receiver, methodReceived, none{})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	stream, err := traffic.NewStream(sent, received)
+	if err != nil {
+		return err
+	}
+	t.throughput(stream, account)
+	return errors.Join(t.check(trafficChecks(account.Stream(stream))), t.lengths(ctx))
+}
+
+// throughput sets the metrics of a stream: what the receiver got.
+func (t *trial) throughput(s traffic.Stream, a traffic.Account) {
+	t.metric("receiver_bit_rate", s.ReceiverBitRate, "bit/s")
+	t.metric("receiver_frame_rate", s.FramesPerS, "1/s")
+	t.metric("sender_bit_rate", s.SenderBitRate, "bit/s")
+	t.metric("loss", float64(s.Lost)/float64(s.Lost+s.ReceiverFrames), "1")
+	t.metric("jitter", s.JitterMS*1e3, "us")
+	if bound, reason := traffic.SenderBound(s, a.DUT, a.Receiver); bound {
+		t.rec.Status, t.rec.Error = record.SenderBound, reason
+	}
+}
+
+// account reads every counter of every node before and after a load.
+func (t *trial) account(ctx context.Context, load func() error) (traffic.Account, error) {
+	a := traffic.Account{
+		FrameSize: t.rec.Treatment.FrameSize,
+		Inside:    t.lab.spec.Inside().Name,
+		Outside:   t.lab.spec.Outside().Name,
+	}
+	var err error
+	var dut counted
+	a.Sender, err = t.lab.counted(ctx, testbed.Sender, func() (err error) {
+		a.Receiver, err = t.lab.counted(ctx, testbed.Receiver, func() (err error) {
+			dut, err = t.lab.counting(ctx, testbed.Firewall, load)
+			return err
+		})
+		return err
+	})
+	a.DUT = dut.Snapshot
+	if dut.Rule != nil {
+		a.Rule = &traffic.Rule{
+			FromSender:   traffic.Count(dut.Rule.FromSender),
+			FromReceiver: traffic.Count(dut.Rule.FromReceiver),
+			Combined:     dut.Rule.Combined,
+		}
+	}
+	return a, err
+}
+
+func (t *trial) metric(name string, value float64, unit string) {
+	t.rec.Metrics[name] = record.Metric{Value: value, Unit: unit}
+}
+
+// check keeps checks in the record and fails the run on the first that does not hold.
+func (t *trial) check(checks []record.Check) error {
+	t.rec.Checks = append(t.rec.Checks, checks...)
+	return firstFailure(checks)
+}
+
+// quantile is the q-quantile of sorted values by linear interpolation (R's type 7).
+func quantile(sorted []int64, q float64) float64 {
+	at := q * float64(len(sorted)-1)
+	low := int(at)
+	if low+1 >= len(sorted) {
+		return float64(sorted[len(sorted)-1])
+	}
+	return float64(sorted[low]) + (at-float64(low))*float64(sorted[low+1]-sorted[low])
+}
+
+// latency sets the metrics of round trips.
+func (t *trial) latency(trips traffic.RoundTrips) {
+	t.rec.Samples = map[string][]int64{"rtt_ns": trips.SamplesNS}
+	sorted := slices.Sorted(slices.Values(trips.SamplesNS))
+	t.metric("rtt_median", quantile(sorted, 0.5)/1e3, "us")
+	t.metric("rtt_p99", quantile(sorted, 0.99)/1e3, "us")
+	t.metric("loss", float64(trips.Lost())/float64(trips.Sent), "1")
+}
+
+func trafficChecks(checks []traffic.Check) []record.Check {
+	all := make([]record.Check, len(checks))
+	for i, c := range checks {
+		all[i] = record.Check(c)
+	}
+	return all
+}

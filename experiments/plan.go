@@ -1,0 +1,59 @@
+package experiments
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/rampart-bench/rampart/experiments/design"
+	"github.com/rampart-bench/rampart/experiments/record"
+)
+
+// A Schedule is the plan of one experiment.
+type Schedule struct {
+	Spec Spec
+	Plan design.Plan
+}
+
+// Schedules plans every experiment, in the order of the configuration.
+func Schedules(specs []Spec) ([]Schedule, error) {
+	var all []Schedule
+	for _, spec := range specs {
+		plan, err := design.New(spec.Design())
+		if err != nil {
+			return nil, fmt.Errorf("plan experiment %s: %w", spec.Name, err)
+		}
+		all = append(all, Schedule{spec, plan})
+	}
+	return all, nil
+}
+
+// overheads is what a run costs beyond its measurement, by provider, in seconds: loading, reading
+// back, controls and unloading. Read off whole studies; `plan` uses it for nothing but its estimate.
+var overheads = map[string]float64{"netns": 0.35, "libvirt": 1.5, "exact": 0.35}
+
+// EstimateTime is how long the runs of a schedule will take on a provider, booting left out.
+func (s Schedule) EstimateTime(provider string) time.Duration {
+	m := s.Spec.Measurement
+	each := m.MeasuringTime() + m.WarmupTime() + time.Duration(overheads[provider]*float64(time.Second))
+	return time.Duration(len(s.Plan.Runs)) * each
+}
+
+// EstimateBytes is how much the records of a schedule will take on disk.
+func (s Schedule) EstimateBytes() int64 {
+	const perRecord, perSample = 2500, 7
+	return int64(len(s.Plan.Runs)) * int64(perRecord+perSample*s.Spec.Measurement.Count)
+}
+
+// Progress is one finished run among all.
+type Progress struct {
+	Done, Total int
+	Record      record.Record
+}
+
+// Left estimates the time left from the time that the runs since already took.
+func (p Progress) Left(elapsed time.Duration, already int) time.Duration {
+	if p.Done <= already {
+		return 0
+	}
+	return elapsed / time.Duration(p.Done-already) * time.Duration(p.Total-p.Done)
+}
