@@ -7,15 +7,18 @@ import (
 	"github.com/rampart-bench/rampart/experiments/stats"
 )
 
-// claim tests a claim over its region: the mean log ratio over the cells where both firewalls have
-// runs, with an interval over blocks.
+// claim tests a claim over its region: the mean over its cells of the mean log ratio A/B of runs of the
+// same block, with an interval over blocks.
+//
+// The runs are paired by block, so what drifts from block to block cancels. The mean was chosen after simulation:
+// with ten blocks a bootstrap of Hodges and Lehmann's shift gives intervals that are too wide (99 %).
 func (a *analyzer) claim(c *Claim, d *data, r *resampler) ClaimResult {
 	m, _ := LookupMetric(c.Metric)
 	out := ClaimResult{Claim: *c, Metric: c.Metric, Verdict: Inconclusive, Noise: a.noise(c)}
 	out.Effect, out.Cells, out.Warnings = a.regionEffect(c, m, d, r)
 	switch {
 	case out.Cells == 0:
-		out.Warnings = append(out.Warnings, a.warnings.add(fmt.Sprintf("claim %s: no cell of the region has runs of both firewalls", c.Name),
+		out.Warnings = append(out.Warnings, a.warnings.add(fmt.Sprintf("claim %s: no cell of the region has runs of both firewalls in one block", c.Name),
 			"widen the region or measure the cells it asks for"))
 	case c.Expect == Mixed:
 		out.Differences = a.differences(c)
@@ -50,12 +53,10 @@ func (a *analyzer) regionEffect(c *Claim, m Metric, d *data, r *resampler) (effe
 		if !c.contains(place) || sx == nil || sy == nil {
 			continue
 		}
-		x, y := r.logPoints(sx), r.logPoints(sy)
-		if len(x) == 0 || len(y) == 0 {
-			continue
+		if each, cellMean, blocks := r.differences(sx, sy); blocks > 0 {
+			sum += cellMean
+			statistic = append(statistic, each)
 		}
-		sum += a.sums.Compare(heights(x), heights(y)).Shift
-		statistic = append(statistic, r.shift(&a.sums, x, y))
 	}
 	if len(statistic) == 0 {
 		return Interval{}, 0, nil

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"maps"
-	"math"
 	"math/rand/v2"
 	"slices"
 
@@ -92,31 +91,30 @@ func seeded(seed uint64, name string) *rand.Rand {
 	return rand.New(rand.NewPCG(binary.BigEndian.Uint64(sum[:8]), binary.BigEndian.Uint64(sum[8:16])))
 }
 
-// points of a series in logs, with the number of runs left out because they have none.
-func (r *resampler) logPoints(s *series) []stats.Point {
-	var out []stats.Point
-	for _, o := range s.observations {
-		if o.value > 0 {
-			out = append(out, stats.Point{Y: stats.Log(o.value), Unit: r.unit[o.block]})
+// differences log x - log y in the blocks that have both, one value a unit (the mean over its blocks, NaN
+// for none), with the mean over all blocks and the number of blocks.
+func (r *resampler) differences(x, y *series) (each stats.Each, mean float64, n int) {
+	sums, counts := make([]float64, r.units), make([]float64, r.units)
+	other := map[int]float64{}
+	for _, o := range y.observations {
+		other[o.block] = o.value
+	}
+	sum := 0.0
+	for _, o := range x.observations {
+		if v := other[o.block]; v > 0 && o.value > 0 {
+			difference := stats.Log(o.value) - stats.Log(v)
+			unit := r.unit[o.block]
+			sums[unit] += difference
+			counts[unit]++
+			sum += difference
+			n++
 		}
 	}
-	return out
-}
-
-// shift of x over y as a statistic of the units.
-func (r *resampler) shift(sums *stats.RankSums, x, y []stats.Point) stats.Statistic {
-	if !r.grouped {
-		return stats.NewShift(x, y)
-	}
-	xs, ys := r.byUnit(x), r.byUnit(y)
-	each := make(stats.Each, r.units)
+	each = make(stats.Each, r.units)
 	for u := range each {
-		each[u] = math.NaN()
-		if len(xs[u]) > 0 && len(ys[u]) > 0 {
-			each[u] = sums.Compare(heights(xs[u]), heights(ys[u])).Shift
-		}
+		each[u] = sums[u] / counts[u] // NaN for 0/0
 	}
-	return each
+	return each, sum / float64(n), n
 }
 
 // slope of the points as a statistic of the units.
@@ -135,14 +133,6 @@ func (r *resampler) byUnit(points []stats.Point) [][]stats.Point {
 	out := make([][]stats.Point, r.units)
 	for _, p := range points {
 		out[p.Unit] = append(out[p.Unit], p)
-	}
-	return out
-}
-
-func heights(points []stats.Point) []float64 {
-	out := make([]float64, len(points))
-	for i, p := range points {
-		out[i] = p.Y
 	}
 	return out
 }

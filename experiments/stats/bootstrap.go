@@ -26,8 +26,10 @@ type Bootstrap struct {
 // A Draw says how often each unit was drawn in one replicate.
 type Draw struct {
 	Weights []int32
-	// products of two weights, for every pair of units g ≤ h in the order of pairIndex.
+	// products of two weights, for every pair of units g ≤ h in the order of pairIndex; worked out when
+	// a statistic first asks for them.
 	products []int64
+	fresh    bool
 }
 
 // NewBootstrap draws that many replicates. cluster gives the cluster of each unit, numbered from 0:
@@ -63,9 +65,9 @@ func (b *Bootstrap) Replicates(s Statistic) []float64 {
 	var wg sync.WaitGroup
 	for w := range workers {
 		wg.Go(func() {
-			d := Draw{products: make([]int64, pairIndex(b.units-1, b.units-1)+1)}
+			var d Draw
 			for r := w * len(out) / workers; r < (w+1)*len(out)/workers; r++ {
-				d.set(b.weights[r*b.units : (r+1)*b.units])
+				d.Weights, d.fresh = b.weights[r*b.units:(r+1)*b.units], false
 				out[r] = s.At(&d)
 			}
 		})
@@ -74,15 +76,17 @@ func (b *Bootstrap) Replicates(s Statistic) []float64 {
 	return out
 }
 
-func (d *Draw) set(weights []int32) {
-	d.Weights = weights
-	i := 0
-	for h, w := range weights {
-		for _, v := range weights[:h+1] {
-			d.products[i] = int64(v) * int64(w)
-			i++
+func (d *Draw) pairs() []int64 {
+	if d.fresh {
+		return d.products
+	}
+	d.products, d.fresh = d.products[:0], true
+	for h, w := range d.Weights {
+		for _, v := range d.Weights[:h+1] {
+			d.products = append(d.products, int64(v)*int64(w))
 		}
 	}
+	return d.products
 }
 
 // pairIndex numbers the pairs of units g ≤ h.
@@ -155,108 +159,93 @@ func (b *Bootstrap) covariance(xs, ys []float64) float64 {
 	return sum / (n - 1) * (g / (g - 1))
 }
 
-// A PairMedian is the median of a value over pairs of observations, each pair counting as often as its
-// two units were drawn, one number times the other. Hodges and Lehmann's shift is one, and so is Theil and Sen's slope.
-type PairMedian struct {
-	values []float64 // of all pairs, sorted
+// A Slope is Theil and Sen's slope as a statistic of the units: the median over pairs of points, each
+// pair counting as often as its two units were drawn, one number times the other.
+type Slope struct {
+	values []float64 // slopes of all pairs, sorted
 	units  []int32   // pairIndex of the units of each
 	step   int
 	// before holds, for every step-th pair and at the end, how many pairs of each pairIndex come
-	// before it: the weight before a step is then a sum over pairs of units, not of observations.
+	// before it: the weight before a step is then a sum over pairs of units, not of points.
 	before [][]int32
 }
 
-var _ Statistic = (*PairMedian)(nil)
+var _ Statistic = (*Slope)(nil)
 
-// NewShift is Hodges and Lehmann's shift of x over y as a statistic of the units. Only Y and Unit of
-// the points count.
-func NewShift(x, y []Point) *PairMedian {
-	list := make([]unitPair, 0, len(x)*len(y))
-	for _, a := range x {
-		for _, b := range y {
-			list = append(list, newUnitPair(a.Y-b.Y, a, b))
-		}
+// NewSlope prepares the slope of the points.
+func NewSlope(points []Point) *Slope {
+	type pair struct {
+		slope float64
+		units int32
 	}
-	return newPairMedian(list)
-}
-
-// NewSlope is Theil and Sen's slope as a statistic of the units.
-func NewSlope(points []Point) *PairMedian {
-	var list []unitPair
+	var list []pair
 	for i, a := range points {
 		for _, b := range points[:i] {
 			if dx := a.X - b.X; dx != 0 {
-				list = append(list, newUnitPair((a.Y-b.Y)/dx, a, b))
+				list = append(list, pair{(a.Y - b.Y) / dx, int32(pairIndex(min(a.Unit, b.Unit), max(a.Unit, b.Unit)))})
 			}
 		}
 	}
-	return newPairMedian(list)
-}
-
-type unitPair struct {
-	value float64
-	units int32
-}
-
-func newUnitPair(value float64, a, b Point) unitPair {
-	return unitPair{value, int32(pairIndex(min(a.Unit, b.Unit), max(a.Unit, b.Unit)))}
-}
-
-func newPairMedian(list []unitPair) *PairMedian {
-	slices.SortFunc(list, func(a, b unitPair) int {
-		return cmp.Or(cmp.Compare(a.value, b.value), cmp.Compare(a.units, b.units))
-	})
-	m := &PairMedian{values: make([]float64, len(list)), units: make([]int32, len(list))}
+	slices.SortFunc(list, func(a, b pair) int { return cmp.Compare(a.slope, b.slope) })
+	s := &Slope{values: make([]float64, len(list)), units: make([]int32, len(list))}
 	size := 0
 	for i, p := range list {
-		m.values[i], m.units[i] = p.value, p.units
+		s.values[i], s.units[i] = p.slope, p.units
 		size = max(size, int(p.units)+1)
 	}
-	m.step = max(32, size)
+	s.step = max(32, size)
 	counts := make([]int32, size)
-	for i, u := range m.units {
-		if i%m.step == 0 {
-			m.before = append(m.before, slices.Clone(counts))
+	for i, u := range s.units {
+		if i%s.step == 0 {
+			s.before = append(s.before, slices.Clone(counts))
 		}
 		counts[u]++
 	}
-	m.before = append(m.before, counts)
-	return m
+	s.before = append(s.before, counts)
+	return s
 }
 
 // At is the weighted median of the pairs, NaN when none was drawn.
-func (m *PairMedian) At(d *Draw) float64 {
-	last := len(m.before) - 1
-	total := m.weightBefore(last, d)
+func (s *Slope) At(d *Draw) float64 {
+	products := d.pairs()
+	last := len(s.before) - 1
+	total := s.weightBefore(last, products)
 	if total == 0 {
 		return math.NaN()
 	}
 	lower, upper := (total+1)/2, total/2+1 // the same when total is odd
-	// The last step with less than lower before it; the first always qualifies.
-	lo, hi := 0, last
+	// The last step with less than lower before it; the first always qualifies. Drawing moves most
+	// pairs' share of the weight alike, so the distance left says where to look next.
+	lo, hi, guess := 0, last, last/2
+	sum := int64(0)
 	for hi-lo > 1 {
-		if middle := (lo + hi) / 2; m.weightBefore(middle, d) < lower {
-			lo = middle
+		before := s.weightBefore(guess, products)
+		if before < lower {
+			lo, sum = guess, before
 		} else {
-			hi = middle
+			hi = guess
 		}
+		guess += int((lower - before) * int64(last) / total)
+		guess = min(max(guess, lo+1), hi-1)
 	}
-	i := lo * m.step
-	sum := m.weightBefore(lo, d) + d.products[m.units[i]]
-	for ; sum < lower; sum += d.products[m.units[i]] {
+	i := lo * s.step
+	sum += products[s.units[i]]
+	for ; sum < lower; sum += products[s.units[i]] {
 		i++
 	}
-	value := m.values[i]
-	for ; sum < upper; sum += d.products[m.units[i]] {
+	value := s.values[i]
+	for ; sum < upper; sum += products[s.units[i]] {
 		i++
 	}
-	return (value + m.values[i]) / 2
+	return (value + s.values[i]) / 2
 }
 
-func (m *PairMedian) weightBefore(step int, d *Draw) int64 {
+func (s *Slope) weightBefore(step int, products []int64) int64 {
+	counts := s.before[step]
+	products = products[:len(counts)]
 	sum := int64(0)
-	for i, count := range m.before[step] {
-		sum += int64(count) * d.products[i]
+	for i, count := range counts {
+		sum += int64(count) * products[i]
 	}
 	return sum
 }

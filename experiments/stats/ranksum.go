@@ -174,7 +174,7 @@ func rankSumTail(m, n int) []float64 {
 			if excess > n {
 				continue
 			}
-			for u := m * n; u >= excess; u-- {
+			for u := min(m*n, k*(rank-k)); u >= excess; u-- { // k ranks up to rank exceed by no more
 				counts[k][u] += counts[k-1][u-excess]
 			}
 		}
