@@ -5,6 +5,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 // A Value is what a table holds: Text, Count, Estimate, Range, Probability, Number or Verdict.
@@ -332,4 +333,14 @@ func invisible(r rune) bool {
 		return true
 	}
 	return false
+}
+
+// Inert keeps a spreadsheet from taking text for a formula: an apostrophe before it (OWASP, CSV
+// injection). It is for text only; a negative number must stay a number.
+func Inert(s string) string {
+	first, _ := utf8.DecodeRuneInString(strings.TrimLeft(s, " \u00a0"))
+	if strings.ContainsRune("=+-@|\t\r\n＝＋－＠", first) {
+		return "'" + s
+	}
+	return s
 }

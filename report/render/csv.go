@@ -27,7 +27,7 @@ func CSV(t *document.Table, notes []document.Note) []byte {
 			fields = append(fields, cells(v)...)
 		}
 		if noted {
-			fields = append(fields, inert(noteText(append(append([]int(nil), t.Notes...), r.Notes...), notes)))
+			fields = append(fields, document.Inert(noteText(append(append([]int(nil), t.Notes...), r.Notes...), notes)))
 		}
 		w.Write(fields)
 	}
@@ -43,7 +43,7 @@ func header(t *document.Table, noted bool) []string {
 			unit = "_" + strings.NewReplacer("1/s", "per_s", "/", "_per_", " a ", "_per_", " ", "_").Replace(c.Unit.Name)
 		}
 		for _, suffix := range suffixes(t, i) {
-			names = append(names, inert(c.Key+suffix+unit))
+			names = append(names, document.Inert(c.Key+suffix+unit))
 		}
 	}
 	if noted {
@@ -73,7 +73,7 @@ func cells(v document.Value) []string {
 	case document.Range:
 		return bounds(document.Estimate(v))
 	case document.Text:
-		return []string{inert(string(v))}
+		return []string{document.Inert(string(v))}
 	case document.Count:
 		return []string{strconv.Itoa(int(v))}
 	case document.Number:
@@ -95,24 +95,6 @@ func bounds(e document.Estimate) []string {
 }
 
 func float(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }
-
-// inert keeps a spreadsheet from taking text for a formula.
-func inert(s string) string {
-	if strings.HasPrefix(strings.TrimLeft(s, " "), "'") {
-		return s
-	}
-	trimmed := strings.TrimLeft(s, " \u00a0")
-	if trimmed != "" && strings.ContainsRune("=+-@\t\r\n|", rune(trimmed[0])) {
-		return "'" + s
-	}
-	// The full-width forms count as well.
-	for _, p := range []string{"＝", "＋", "－", "＠"} {
-		if strings.HasPrefix(trimmed, p) {
-			return "'" + s
-		}
-	}
-	return s
-}
 
 func noteText(refs []int, notes []document.Note) string {
 	var parts []string
