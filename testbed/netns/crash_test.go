@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -23,6 +24,9 @@ import (
 const victimVariable = "NETNS_TEST_VICTIM"
 
 func TestMain(m *testing.M) {
+	if len(os.Args) == 3 && os.Args[1] == "agent" {
+		os.Exit(agent(os.Args[2]))
+	}
 	if name := os.Getenv(victimVariable); name != "" {
 		if err := victim(name); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -32,9 +36,13 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// victim brings a testbed up, runs a command on every node, renews the nodes for a while and takes it
-// down, again and again.
+// victim brings a testbed up, runs commands on every node, renews the nodes and takes it down, again
+// and again, until it is killed or its standard input ends because the test process was.
 func victim(name string) error {
+	go func() {
+		io.Copy(io.Discard, os.Stdin)
+		os.Exit(0)
+	}()
 	ctx := context.Background()
 	p := New(Options{})
 	spec := testbed.Default()
@@ -44,7 +52,6 @@ func victim(name string) error {
 		if err != nil {
 			return err
 		}
-		fmt.Println("up")
 		for _, role := range testbed.Roles() {
 			for range 2 {
 				if _, err := b.Node(role).Start(ctx, "sleep", "300"); err != nil {
@@ -103,6 +110,9 @@ func killVictim(t *testing.T, name string, after time.Duration) {
 	cmd.Env = append(os.Environ(), victimVariable+"="+name)
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
+	if _, err := cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -145,6 +155,9 @@ func TestSecondProcess(t *testing.T) {
 	b.Close()
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), victimVariable+"="+spec.Name)
+	if _, err := cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
 	out, err := cmd.CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "rampart down") {
 		t.Errorf("second process with the same name: %v\n%s", err, out)

@@ -44,7 +44,13 @@ func start(ctx context.Context, t *thread, dir string, log *slog.Logger, argv []
 	cmd.Dir = dir
 	cmd.Env = []string{"PATH=" + strings.Join(searchPath, ":"), "LC_ALL=C", "HOME=" + dir}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.Cancel = func() error {
+		err := syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+		if errors.Is(err, syscall.ESRCH) {
+			return os.ErrProcessDone
+		}
+		return err
+	}
 	cmd.WaitDelay = pipeGrace
 	said := &tail{log: log.With("command", filepath.Base(argv[0]))}
 	cmd.Stderr = said

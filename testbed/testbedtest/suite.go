@@ -1,8 +1,8 @@
 // Package testbedtest holds every testbed.Provider to the same contract. A provider's tests call [Run];
 // what passes it can carry the experiments.
 //
-// What a node is like is asked of the node itself, by commands that any Debian has (cat, ethtool, ip,
-// ls, ping, printf, sh, sleep), run as the provider runs every command. So the suite holds a provider
+// What a node is like is asked of the node itself, by commands that any Debian has (coreutils,
+// ethtool, ip, ping and sh), run as the provider runs every command. So the suite holds a provider
 // to what a measurement will see and not to what the provider believes.
 package testbedtest
 
