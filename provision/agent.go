@@ -101,9 +101,8 @@ func newAgent(conn Conn, kill context.CancelFunc) *Agent {
 func (a *Agent) read(stopped <-chan struct{}) {
 	r := bufio.NewReader(a.conn)
 	for a.ended == nil {
-		line, err := readLine(r, MaxLine)
-		if err != nil {
-			a.ended = err
+		var line []byte
+		if line, a.ended = readLine(r, MaxLine); a.ended != nil {
 			break
 		}
 		select {
