@@ -233,3 +233,33 @@ func TestStreamAccount(t *testing.T) {
 		}
 	}
 }
+
+// Whatever does not add up is refused: frames of another size, loss that was not reported, datagrams
+// that nobody sent.
+func TestStreamAccountRefuses(t *testing.T) {
+	b := newBench(t, false)
+	var s Stream
+	a := b.counted(64, func() { s = b.stream(Send{FrameSize: 64, Duration: time.Second, Rate: 1e6}) })
+	allOK(t, a.Stream(s))
+	n := uint64(s.Sender.All.Datagrams)
+	count := func(s *Snapshot, protocol, counter string, by int64) { s.Protocols[protocol][counter] += by }
+	for name, change := range map[string]func(*Account, *Stream){
+		"sender's kernel sent what iperf3 reports":                      func(a *Account, s *Stream) { count(&a.Sender, "Udp", "OutDatagrams", 2) },
+		"sender's frames are datagrams and control connection":          func(a *Account, s *Stream) { count(&a.Sender, "Tcp", "OutSegs", -1) },
+		"receiver's frames are hand-shake, control connection and ICMP": func(a *Account, s *Stream) { count(&a.Receiver, "Tcp", "OutSegs", 1) },
+		"iperf3 reports what the receiver's kernel gave it":             func(a *Account, s *Stream) { count(&a.Receiver, "Udp", "InDatagrams", -2) },
+		"loss counted is the loss reported": func(a *Account, s *Stream) {
+			s.Receiver.All.Lost += 3 + s.Sender.All.Datagrams - s.Receiver.All.Datagrams
+		},
+		"bytes of a datagram's frame at the DUT (frame size - 4)": func(a *Account, s *Stream) { edit(&a.DUT, "inside", func(i *Interface) { i.RxBytes += n }) },
+		"receiver got what the DUT sent":                          func(a *Account, s *Stream) { edit(&a.Receiver, "outside", func(i *Interface) { i.RxPackets -= n / 2 }) },
+		"matching rule counted what the DUT got from the sender":  func(a *Account, s *Stream) { a.Rule.FromSender.Packets /= 2 },
+		"bytes of what the DUT got from the sender at the rule":   func(a *Account, s *Stream) { a.Rule.FromSender.Bytes *= 2 },
+	} {
+		bad, r := clone(t, a), s
+		change(&bad, &r)
+		if names := strings.Join(failed(bad.Stream(r)), "; "); !strings.Contains(names, name) {
+			t.Errorf("%q held although it is not so (failed: %s)", name, names)
+		}
+	}
+}
