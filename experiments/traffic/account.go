@@ -169,7 +169,7 @@ func (a Account) Stream(s Stream) []Check {
 	there, _ := a.path(&l, loss+again)
 	l.exact("receiver's frames are hand-shake, control connection and ICMP",
 		a.Receiver.protocol("Udp", "OutDatagrams")+a.Receiver.tcpSent()+a.Receiver.protocol("Icmp", "OutMsgs"), int64(receiver.TxPackets), "")
-	a.datagramBytes(&l, loss)
+	a.datagramBytes(&l)
 	l.within("iperf3 reports what the receiver's kernel gave it", a.Receiver.protocol("Udp", "InDatagrams"), seen.Arrived()+1, uncounted, "hand-shake included")
 	counted := there + refused + queueLoss(a.Sender, sender) + a.Receiver.protocol("Udp", "InErrors")
 	l.within("loss counted is the loss reported", seen.Lost, counted, unread+again+uncounted,
@@ -198,16 +198,17 @@ const (
 // datagramBytes adds the check of the frame size at the DUT. What remains of the bytes when every
 // datagram is taken to have the size must be what so many segments can have: with 5,000 datagrams or
 // more, one byte more or less in each shows.
-func (a Account) datagramBytes(l *ledger, loss int64) {
+func (a Account) datagramBytes(l *ledger) {
 	in := a.DUT.Interfaces[a.Inside]
 	segments := a.Sender.tcpSent()
 	datagrams := int64(in.RxPackets) - segments - 1
 	size := int64(a.FrameSize - FCS)
 	rest := int64(in.RxBytes) - datagrams*size - (handshakePayload + PayloadOverhead - FCS)
 	got := any(size)
-	// A segment that was lost, and is not among the packets, was taken for a datagram.
+	// A segment that was lost before the DUT, and sent again, is among the segments twice.
+	again := a.Sender.protocol("Tcp", "RetransSegs")
 	least, most := segments*minSegment, segments*maxHeaders+controlPayload
-	ok := datagrams > 0 && rest >= least-loss*maxHeaders && rest <= most+loss*size
+	ok := datagrams > 0 && rest >= least-again*maxHeaders && rest <= most+again*size
 	if !ok {
 		got = float64(in.RxBytes) / float64(max(in.RxPackets, 1))
 	}
