@@ -325,9 +325,8 @@ func nftElements(ctx context.Context, want int) ([]uint32, error) {
 }
 
 func hasDuplicates(elements []uint32) bool {
-	sorted := slices.Clone(elements)
-	slices.Sort(sorted)
-	return len(slices.Compact(sorted)) != len(elements)
+	seen := addressSet{}
+	return slices.ContainsFunc(elements, func(e uint32) bool { return !seen.add(e) })
 }
 
 func dumpElements() ([]uint32, error) {

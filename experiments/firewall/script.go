@@ -94,7 +94,14 @@ func hashSize(n int) int {
 
 func appendAddress(b []byte, key uint32) []byte {
 	for shift := 24; shift >= 0; shift -= 8 {
-		b = strconv.AppendUint(b, uint64(byte(key>>shift)), 10)
+		octet := byte(key >> shift)
+		if octet >= 100 {
+			b = append(b, '0'+octet/100)
+		}
+		if octet >= 10 {
+			b = append(b, '0'+octet/10%10)
+		}
+		b = append(b, '0'+octet%10)
 		if shift > 0 {
 			b = append(b, '.')
 		}

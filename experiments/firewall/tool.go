@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"github.com/coreos/go-iptables/iptables"
+	"golang.org/x/sys/unix"
 )
 
 // lockTimeout is how many seconds a program waits for the lock of xtables, a file that all network
@@ -210,7 +212,12 @@ func run(ctx context.Context, stdin []byte, argv ...string) ([]byte, error) {
 	cmd.Env = append(os.Environ(), "LC_ALL=C")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if stdin != nil {
-		cmd.Stdin = bytes.NewReader(stdin)
+		file, err := memoryFile(stdin)
+		if err != nil {
+			return nil, err
+		}
+		defer file.Close()
+		cmd.Stdin = file
 	}
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
@@ -221,6 +228,25 @@ func run(ctx context.Context, stdin []byte, argv ...string) ([]byte, error) {
 		return nil, &toolError{argv: argv, said: strings.TrimSpace(stderr.String()), err: err}
 	}
 	return stdout.Bytes(), nil
+}
+
+// memoryFile makes a file of memory that can be read from its beginning. A program reads it at once; a
+// pipe would make it wait for us every 64 KiB.
+func memoryFile(content []byte) (*os.File, error) {
+	fd, err := unix.MemfdCreate("rampart", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("make file in memory: %w", err)
+	}
+	file := os.NewFile(uintptr(fd), "rampart")
+	if _, err := file.Write(content); err != nil {
+		file.Close()
+		return nil, fmt.Errorf("write file in memory: %w", err)
+	}
+	if _, err := file.Seek(0, io.SeekStart); err != nil {
+		file.Close()
+		return nil, fmt.Errorf("rewind file in memory: %w", err)
+	}
+	return file, nil
 }
 
 // toolError is a program that failed, with what it said.
