@@ -237,7 +237,7 @@ func (b *builder) threats() []document.Block {
 		}
 	}
 	items = append(items,
-		"The traffic matches the last entries of the list, the worst case for linear look-up. Rule-sets in use are shaped otherwise.",
+		"Unless the configuration says otherwise, the traffic matches the last entries of the list, the worst case for linear look-up. Rule-sets in use are shaped otherwise.",
 		"One machine, one kernel, one boot each are one sample of machines, kernels and boots. The intervals say nothing about others"+boots(b.f.Study)+".",
 		"The levels of rules and frame sizes are ours; nothing is claimed between or beyond them except by the slope, which assumes a straight line.")
 	if len(b.f.NoiseFloors) == 0 {

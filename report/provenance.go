@@ -177,10 +177,14 @@ func (b *builder) reproduce() []document.Block {
 		document.Definition{Term: "records", Text: b.in.RecordsDigest},
 		document.Definition{Term: "image", Text: m.Image},
 		document.Definition{Term: "rampart", Text: m.Rampart.SHA256})
+	same := "The same configuration gives the same plan, run by run; compare the digests. The records hold every run, and the report can be made from them again:"
+	if b.f.Clock == "virtual" {
+		same = "Under the virtual clock the same configuration, image and version of QEMU give the same records, byte for byte: compare the digest of the records, which is one line. The report can be made from them again:"
+	}
 	out := []document.Block{
 		document.Paragraph("Put the configuration below into a folder of its own and run there, with the version of rampart named above:"),
 		document.Code{Text: command},
-		document.Paragraph("The same configuration gives the same plan, run by run; compare the digests. The records hold every run, and the report can be made from them again:"),
+		document.Paragraph(same),
 		document.Code{Text: "rampart report DIR"},
 		document.Definitions{Caption: "Digests", Items: filled(digests)},
 	}

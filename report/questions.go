@@ -408,7 +408,7 @@ func (b *builder) costFigure(e analysis.Experiment) *document.Figure {
 		Title: "What does one rule cost?",
 		Data:  []string{b.data(costKey(s))},
 		Caption: fmt.Sprintf("%s; Theil–Sen slope in %s, one panel a frame size; whiskers are %s bootstrap intervals over blocks. %s",
-			costWords(costs[0]), unit.Printed, b.level(), b.clock()),
+			b.costWords(costs[0]), unit.Printed, b.level(), b.clock()),
 		Alt:    "Bars of the cost of one rule for " + enumerate(ruled) + ", one panel a frame size.",
 		Panels: barPanels(e, panels, unit.Printed, lo, hi),
 	}

@@ -50,6 +50,11 @@ func Render(dir string, in Input, spec Spec) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	return write(dir, files)
+}
+
+// write puts the files into the folder, one by one.
+func write(dir string, files []file) ([]string, error) {
 	for _, sub := range []string{"figures", "tables"} {
 		if err := os.MkdirAll(filepath.Join(dir, sub), 0o755); err != nil {
 			return nil, fmt.Errorf("create folder for the report: %w", err)
@@ -71,44 +76,68 @@ type file struct {
 	data []byte
 }
 
+// Names of the main files.
+const (
+	pageFile     = "index.html"
+	textFile     = "report.md"
+	findingsFile = "findings.json"
+)
+
 // files makes the whole report in memory.
 func files(in Input, spec Spec) ([]file, error) {
-	formats := spec.Formats
-	if len(formats) == 0 {
-		formats = []string{HTML, Markdown}
+	formats, err := formatsOf(spec)
+	if err != nil {
+		return nil, err
 	}
 	doc := build(in, spec)
-	var out []file
-	for _, name := range []string{HTML, Markdown} {
-		if !slices.Contains(formats, name) {
-			continue
-		}
-		f, err := formatted(doc, name)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, f)
-	}
-	for _, name := range formats {
-		if name != HTML && name != Markdown {
-			return nil, fmt.Errorf("render report: no format %q: use %q or %q", name, HTML, Markdown)
-		}
+	doc.Beside = append(others(formats), document.File{Path: findingsFile, For: "programs"})
+	out, err := formatted(doc, formats)
+	if err != nil {
+		return nil, err
 	}
 	findings, err := json.MarshalIndent(in.Findings, "", "  ")
 	if err != nil {
 		return nil, fmt.Errorf("encode findings: %w", err)
 	}
-	out = append(out, file{"findings.json", append(findings, '\n')})
+	out = append(out, file{findingsFile, append(findings, '\n')})
 	return beside(out, doc)
 }
 
-// formatted renders the document in one format.
-func formatted(doc *document.Document, format string) (file, error) {
-	if format == Markdown {
-		return file{"report.md", render.Markdown(doc)}, nil
+// formatsOf are those asked for, both by default.
+func formatsOf(spec Spec) ([]string, error) {
+	if len(spec.Formats) == 0 {
+		return []string{HTML, Markdown}, nil
 	}
-	html, err := render.HTML(doc)
-	return file{"index.html", html}, err
+	for _, name := range spec.Formats {
+		if name != HTML && name != Markdown {
+			return nil, fmt.Errorf("render report: no format %q: use %q or %q", name, HTML, Markdown)
+		}
+	}
+	return spec.Formats, nil
+}
+
+// others are the forms that the page points to.
+func others(formats []string) []document.File {
+	if !slices.Contains(formats, Markdown) {
+		return nil
+	}
+	return []document.File{{Path: textFile, For: "plain text"}}
+}
+
+// formatted renders the document in the formats asked for, the page first.
+func formatted(doc *document.Document, formats []string) ([]file, error) {
+	var out []file
+	if slices.Contains(formats, HTML) {
+		html, err := render.HTML(doc)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, file{pageFile, html})
+	}
+	if slices.Contains(formats, Markdown) {
+		out = append(out, file{textFile, render.Markdown(doc)})
+	}
+	return out, nil
 }
 
 // beside appends the files of figures and tables.

@@ -3,12 +3,14 @@ package report
 import (
 	"bytes"
 	"encoding/json"
+	"iter"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/rampart-bench/rampart/experiments/analysis"
+	"github.com/rampart-bench/rampart/experiments/record"
 )
 
 func TestRenderWritesEverything(t *testing.T) {
@@ -119,5 +121,85 @@ func TestUnknownFormat(t *testing.T) {
 	_, err := Render(t.TempDir(), small().input(), Spec{Formats: []string{"htm"}})
 	if err == nil || !strings.Contains(err.Error(), `"html"`) {
 		t.Errorf("error = %v, want one that names the formats", err)
+	}
+}
+
+// A study may end before its first run, or compare firewalls that have no rules.
+func TestOddStudies(t *testing.T) {
+	studies := map[string]func(*shape, *analysis.Study){
+		"no claims": func(_ *shape, s *analysis.Study) { s.Claims = nil },
+		"no controls": func(_ *shape, s *analysis.Study) {
+			for i := range s.Experiments {
+				s.Experiments[i].Controls = nil
+			}
+		},
+		"one run": func(s *shape, _ *analysis.Study) { s.repetitions = 1 },
+		"one cell": func(s *shape, study *analysis.Study) {
+			s.rules, s.sizes, study.Claims = s.rules[:1], s.sizes[:1], study.Claims[3:]
+		},
+	}
+	for name, change := range studies {
+		t.Run(name, func(t *testing.T) {
+			s := small()
+			study := s.study()
+			change(&s, &study)
+			for i := range study.Experiments {
+				study.Experiments[i].Rules, study.Experiments[i].FrameSizes, study.Experiments[i].Repetitions = s.rules, s.sizes, s.repetitions
+			}
+			renders(t, s, study, s.records())
+		})
+	}
+	t.Run("no record", func(t *testing.T) {
+		renders(t, small(), small().study(), func(func(record.Record, error) bool) {})
+	})
+	t.Run("no rules", func(t *testing.T) {
+		s := small()
+		study := s.study()
+		study.Claims = nil
+		for i := range study.Experiments {
+			e := &study.Experiments[i]
+			e.Firewalls, e.Controls, e.Compare = e.Firewalls[5:], nil, [][2]string{{"empty", "none"}}
+		}
+		page := renders(t, s, study, func(yield func(record.Record, error) bool) {
+			for r := range s.records() {
+				if r.Treatment.Rules == 0 && !yield(r, nil) {
+					return
+				}
+			}
+		})
+		if !strings.Contains(page, "What is the round-trip time of each firewall?") {
+			t.Error("there is no figure of the values")
+		}
+	})
+}
+
+// renders analyses records and returns the page.
+func renders(t *testing.T, s shape, study analysis.Study, records iter.Seq2[record.Record, error]) string {
+	t.Helper()
+	f, err := analysis.Analyze(study, records)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := files(Input{Manifest: s.manifest(), Findings: f}, Spec{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := Summary(f); !strings.HasSuffix(s, "\n") || strings.Count(s, "\n") > 10 {
+		t.Errorf("summary:\n%s", s)
+	}
+	return string(list[0].data)
+}
+
+func TestSummaries(t *testing.T) {
+	f := small().input().Findings
+	text := Summary(f)
+	t.Log("\n" + text)
+	for _, want := range []string{"J1  ✓ Agrees: the round-trip time", "latency: 406 of 408 planned runs count (2 failed)\n"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the summary does not say %q", want)
+		}
+	}
+	if got := MarkdownSummary(f); !strings.Contains(got, "| **J4** With indexed") || strings.Contains(got, "![") {
+		t.Errorf("Markdown summary:\n%s", got)
 	}
 }

@@ -27,11 +27,24 @@ func Summary(f analysis.Findings) string {
 	}
 	for _, r := range f.Runs {
 		if r.OK < r.Planned {
-			fmt.Fprintf(&b, "%s: %d of %s count (%d failed, %d sender-bound, %d unavailable, %d not made)\n", document.Clean(r.Experiment, false),
-				r.OK, plural(r.Planned, "planned run"), r.Failed, r.SenderBound, r.Unavailable, missing(r))
+			fmt.Fprintf(&b, "%s: %d of %s count (%s)\n", document.Clean(r.Experiment, false), r.OK, plural(r.Planned, "planned run"), leftOut(r))
 		}
 	}
 	return b.String()
+}
+
+// leftOut names the runs that do not count, by kind.
+func leftOut(r analysis.RunCount) string {
+	var parts []string
+	for _, kind := range []struct {
+		runs int
+		name string
+	}{{r.Failed, "failed"}, {r.SenderBound, "sender-bound"}, {r.Unavailable, "unavailable"}, {missing(r), "not made"}} {
+		if kind.runs > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", kind.runs, kind.name))
+		}
+	}
+	return strings.Join(parts, ", ")
 }
 
 // MarkdownSummary is the same for the summary page of a CI job.

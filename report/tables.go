@@ -200,7 +200,7 @@ func costUnit(costs []analysis.RuleCost) document.Unit {
 }
 
 // costWords says what a rule adds to.
-func costWords(c analysis.RuleCost) string {
+func (b *builder) costWords(c analysis.RuleCost) string {
 	what := "Time that a rule adds to what the " + metricWords(c.Metric) + " is made of"
 	switch c.Metric {
 	case "rtt_median":
@@ -210,6 +210,9 @@ func costWords(c analysis.RuleCost) string {
 	}
 	if c.Traversals > 1 {
 		what += fmt.Sprintf(", in which the list is walked %d times", c.Traversals)
+	}
+	if b.f.Clock == "virtual" {
+		what += "; a nanosecond is one instruction here, with no cache, branch prediction or contention, so this is not what a rule costs in time"
 	}
 	return what
 }
@@ -222,7 +225,7 @@ func (b *builder) costTable(s series) *document.Table {
 	t := &document.Table{
 		ID:      b.remember(costKey(s), b.id("cost", s.experiment, s.metric)),
 		Title:   "Cost of a rule",
-		Caption: fmt.Sprintf("%s; Theil–Sen slope with its %s bootstrap interval over blocks. %s", costWords(costs[0]), b.level(), b.clock()),
+		Caption: fmt.Sprintf("%s; Theil–Sen slope with its %s bootstrap interval over blocks. %s", b.costWords(costs[0]), b.level(), b.clock()),
 		Columns: []document.Column{
 			{Key: "firewall", Title: "firewall", Head: true}, frameColumn,
 			{Key: "slope", Title: "slope [interval]", Unit: costUnit(costs)},

@@ -11,7 +11,11 @@ type Document struct {
 	Claims   []Claim
 	Sections []Section
 	Notes    []Note // footnotes; a reference n (from 1) means Notes[n-1]
+	Beside   []File // the same in other forms, in the same folder
 }
+
+// A File is another form of the report.
+type File struct{ Path, For string }
 
 // A Section has a title and an identifier that is unique in the document.
 type Section struct {

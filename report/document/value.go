@@ -45,6 +45,7 @@ const (
 	Inconclusive
 	Agrees
 	Disagrees
+	Differing // verdicts on one claim by several studies are not all the same
 )
 
 func (Text) value()        {}
@@ -71,6 +72,8 @@ func (v Verdict) String() string {
 		return "agrees"
 	case Disagrees:
 		return "disagrees"
+	case Differing:
+		return "verdicts differ"
 	}
 	return "not compared"
 }
@@ -92,6 +95,8 @@ func (v Verdict) Mark() string {
 		return "✓"
 	case Disagrees:
 		return "✗"
+	case Differing:
+		return "≠"
 	}
 	return "–"
 }
