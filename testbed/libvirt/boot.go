@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"time"
 
@@ -49,12 +50,14 @@ func (p *Provider) requirements(s state, role testbed.Role, d *instance, config 
 
 // meet waits for each requirement in turn. The error names the one that was not met, what to do, and
 // shows the end of the console.
-func meet(ctx context.Context, role testbed.Role, c *console, all []requirement) error {
+func meet(ctx context.Context, log *slog.Logger, role testbed.Role, c *console, all []requirement) error {
 	for _, r := range all {
+		begin := time.Now()
 		limited, cancel := context.WithTimeoutCause(ctx, r.limit, fmt.Errorf("not within %s", r.limit))
 		err := r.wait(limited)
 		cancel()
 		if err == nil {
+			log.Debug("node got further", "node", string(role), "step", r.name, "took", time.Since(begin).Round(time.Millisecond))
 			continue
 		}
 		if ctx.Err() != nil {

@@ -125,8 +125,9 @@ func TestLosses(t *testing.T) {
 	l := newLab(t)
 	spec := l.spec("lv-losses")
 	link := startCuttable(t, "/run/libvirt/libvirt-sock")
-	l.options.URI = "qemu:///system?socket=" + link.socket
-	p := l.provider()
+	options := l.options
+	options.URI = "qemu:///system?socket=" + link.socket
+	p := newProvider(t, options)
 	bed, err := p.Up(t.Context(), spec)
 	if err != nil {
 		t.Fatal(err)

@@ -121,9 +121,11 @@ type Provider struct {
 	endpoint endpoint
 	log      *slog.Logger
 
-	mu    sync.Mutex
-	calls *conn                // for everything but creating domains and streams
-	kept  map[string]*instance // by name: the domains that this process holds alive
+	calling sync.Mutex
+	calls   *conn // for everything but creating domains and streams
+
+	keeping sync.Mutex
+	kept    map[string]*instance // by name: the domains that this process holds alive
 }
 
 var (
@@ -162,31 +164,31 @@ func New(o Options) (*Provider, error) {
 // Close lets go of libvirt. Domains that were not to be kept end; what else there is of their
 // testbeds is removed by [Provider.Down].
 func (p *Provider) Close() error {
-	p.mu.Lock()
-	kept := slices.Collect(maps.Values(p.kept))
-	clear(p.kept)
-	calls := p.calls
-	p.calls = nil
-	p.mu.Unlock()
-	for _, d := range kept {
-		d.release()
-	}
-	if calls != nil {
-		calls.close()
+	p.forget(func(string) bool { return true })
+	p.calling.Lock()
+	defer p.calling.Unlock()
+	if p.calls != nil {
+		p.calls.close()
+		p.calls = nil
 	}
 	return nil
 }
 
-// control returns the connection for ordinary calls, a new one if the last was lost.
+// control returns the connection for ordinary calls, a new one if the last was lost: libvirt may have
+// been started anew since.
 func (p *Provider) control(ctx context.Context) (*conn, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.calling.Lock()
+	defer p.calling.Unlock()
 	if p.calls != nil {
-		select {
-		case <-p.calls.lost():
-		default:
+		err := p.calls.do(ctx, dialLimit, "ask for a sign of life", func(l *rpc.Libvirt) error {
+			_, err := l.ConnectGetLibVersion()
+			return err
+		})
+		if err == nil {
 			return p.calls, nil
 		}
+		p.calls.sock.Close()
+		p.calls = nil
 	}
 	c, err := dial(ctx, p.endpoint)
 	if err != nil {
@@ -198,14 +200,14 @@ func (p *Provider) control(ctx context.Context) (*conn, error) {
 
 // keep holds on to a domain in place of an earlier one of that name.
 func (p *Provider) keep(d *instance) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.keeping.Lock()
+	defer p.keeping.Unlock()
 	p.kept[d.Name] = d
 }
 
 // forget lets go of the domains of which ours says true.
 func (p *Provider) forget(ours func(name string) bool) {
-	p.mu.Lock()
+	p.keeping.Lock()
 	var gone []*instance
 	for name, d := range p.kept {
 		if ours(name) {
@@ -213,7 +215,7 @@ func (p *Provider) forget(ours func(name string) bool) {
 			delete(p.kept, name)
 		}
 	}
-	p.mu.Unlock()
+	p.keeping.Unlock()
 	for _, d := range gone {
 		d.release()
 	}

@@ -164,7 +164,7 @@ func (n *node) boot(ctx context.Context, c *conn, pool rpc.StoragePool) error {
 		return err
 	}
 	var client *ssh.Client
-	if err := meet(ctx, n.role, d.console, p.requirements(s, n.role, d, config, &client)); err != nil {
+	if err := meet(ctx, p.log, n.role, d.console, p.requirements(s, n.role, d, config, &client)); err != nil {
 		return err
 	}
 	n.use(client)

@@ -189,7 +189,7 @@ func TestMeet(t *testing.T) {
 	c := newConsole()
 	c.Write([]byte("one\ntwo\n"))
 	never := func(ctx context.Context) error { <-ctx.Done(); return context.Cause(ctx) }
-	err := meet(t.Context(), testbed.Sender, c, []requirement{
+	err := meet(t.Context(), testLog(t), testbed.Sender, c, []requirement{
 		{"first", time.Minute, "", func(context.Context) error { return nil }},
 		{"second", time.Millisecond, "look there", never},
 	})
@@ -204,7 +204,7 @@ func TestMeet(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := meet(ctx, testbed.Sender, c, []requirement{{"third", time.Minute, "", never}}); !errors.Is(err, context.Canceled) || errors.As(err, &boot) {
+	if err := meet(ctx, testLog(t), testbed.Sender, c, []requirement{{"third", time.Minute, "", never}}); !errors.Is(err, context.Canceled) || errors.As(err, &boot) {
 		t.Errorf("cancelled: %v", err)
 	}
 }
