@@ -111,7 +111,8 @@ func (b *builder) bootstrap(ctx context.Context) error {
 			"INITRD=No", // Debian's kernel packages then make no initrd
 			"DEBIAN_FRONTEND=noninteractive",
 		},
-		line: b.detail,
+		line:   b.detail,
+		mounts: true,
 	}.run(ctx)
 }
 

@@ -140,22 +140,35 @@ func (s *Store) adopt(dir string, image Image) error {
 	return os.Rename(fresh, link)
 }
 
-// sweep removes what a killed build of the Spec with that digest left; the caller holds its lock.
-func (s *Store) sweep(spec string) error {
-	left, err := filepath.Glob(s.path("tmp", spec+".*"))
+// sweep removes what killed builds and removals left. The caller holds the lock of the Spec with the
+// digest own; what belongs to other Specs goes if nobody is building them.
+func (s *Store) sweep(own string) error {
+	entries, err := os.ReadDir(s.path("tmp"))
 	if err != nil {
-		return err
+		return fmt.Errorf("clean up image store: %w", err)
 	}
-	for _, dir := range left {
-		if err := removeTree(dir); err != nil {
+	for _, e := range entries {
+		owner, _, _ := strings.Cut(e.Name(), ".")
+		if owner != own && owner != removed {
+			unlock, err := s.tryLock(owner)
+			if err != nil {
+				continue
+			}
+			defer unlock()
+		}
+		if err := removeTree(s.path("tmp", e.Name())); err != nil {
 			return fmt.Errorf("clean up after a build that was killed: %w", err)
 		}
 	}
 	return nil
 }
 
+// removed begins the names of images that are being removed.
+const removed = "removed"
+
 // removeTree removes a build's folder. It never crosses into another file system: mmdebstrap mounts
-// the host's /dev, /proc and /sys below it, and a removal must not reach those.
+// the host's /dev, /proc and /sys below it, and where it had to do so without a mount namespace of
+// its own, and was killed, a removal must not reach those.
 func removeTree(dir string) error {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -169,30 +182,35 @@ func removeTree(dir string) error {
 	return os.RemoveAll(dir)
 }
 
-// lock takes the lock called name, and calls waiting once if another has it. Locks belong to open
-// files (flock(2)), so that they exclude goroutines as well as processes and end with their owner.
+// lock takes the lock called name, and calls waiting once if another has it.
 func (s *Store) lock(ctx context.Context, name string, waiting func()) (unlock func(), err error) {
-	f, err := os.OpenFile(s.path("locks", name), os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC, 0o644)
-	if err != nil {
-		return nil, err
-	}
 	for first := true; ; first = false {
-		switch err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err {
-		case nil:
-			return func() { _ = f.Close() }, nil
-		case unix.EWOULDBLOCK, unix.EINTR:
-		default:
-			return nil, errors.Join(&fs.PathError{Op: "lock", Path: f.Name(), Err: err}, f.Close())
+		unlock, err := s.tryLock(name)
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			return unlock, err
 		}
 		if first {
 			waiting()
 		}
 		select {
 		case <-ctx.Done():
-			return nil, errors.Join(context.Cause(ctx), f.Close())
+			return nil, context.Cause(ctx)
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
+}
+
+// tryLock takes the lock called name or returns an error that wraps EWOULDBLOCK. Locks belong to open
+// files (flock(2)), so that they exclude goroutines as well as processes and end with their owner.
+func (s *Store) tryLock(name string) (unlock func(), err error) {
+	f, err := os.OpenFile(s.path("locks", name), os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, errors.Join(&fs.PathError{Op: "lock", Path: f.Name(), Err: err}, f.Close())
+	}
+	return func() { _ = f.Close() }, nil
 }
 
 // Lookup returns the image that was built for spec, or an error that wraps fs.ErrNotExist.
@@ -318,7 +336,7 @@ func (s *Store) Remove(digest string) error {
 		}
 	}
 	// Renamed first, so that nobody finds half an image.
-	tmp, err := os.MkdirTemp(s.path("tmp"), "removed.")
+	tmp, err := os.MkdirTemp(s.path("tmp"), removed+".")
 	if err != nil {
 		return fmt.Errorf("remove image: %w", err)
 	}

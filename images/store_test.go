@@ -250,14 +250,23 @@ func TestFailedBuildShowsTheLogAndAHint(t *testing.T) {
 func TestKilledBuildIsSweptByTheNext(t *testing.T) {
 	standIn(t, copyArchive)
 	s := openStore(t)
-	debris := s.path("tmp", hexOf(Spec{}.Digest())+".123", "mmdebstrap.x", "etc")
-	if err := os.MkdirAll(debris, 0o755); err != nil {
+	other := hexOf(Spec{Suite: "trixie"}.Digest())
+	busy := hexOf(Spec{Suite: "sid"}.Digest())
+	unlock, err := s.tryLock(busy)
+	if err != nil {
 		t.Fatal(err)
+	}
+	defer unlock()
+	for _, owner := range []string{hexOf(Spec{}.Digest()), other, busy, removed} {
+		if err := os.MkdirAll(s.path("tmp", owner+".123", "mmdebstrap.x", "etc"), 0o755); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if _, err := s.Build(t.Context(), Spec{}, nil); err != nil {
 		t.Fatal(err)
 	}
-	if l := left(t, s); len(l) != 2 || strings.HasPrefix(l[0], "tmp/") {
+	l := left(t, s)
+	if len(l) != 3 || l[0] != "tmp/"+busy+".123" {
 		t.Errorf("left %q", l)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -75,15 +76,31 @@ type command struct {
 	env   []string // beyond this process's
 	stdin string
 	line  func(string) // gets each line of output as it comes; may be nil
+	// mounts is true for a tool that mounts things: they then go away with it even when it is
+	// killed, because it gets a mount namespace of its own where that is allowed.
+	mounts bool
 }
 
 // logTail is how much of a tool's output an error shows, in bytes.
 const logTail = 2000
 
 // run runs the command in a process group of its own. When ctx ends, the group is asked to stop
-// (mmdebstrap then removes what it made) and killed if it has not after four seconds: a user who
-// presses Ctrl-C is promised an end after five.
+// (mmdebstrap then removes what it made) and killed if it has not after three seconds: a user who
+// presses Ctrl-C is promised an end after five. When this process dies, the command is asked too.
 func (c command) run(ctx context.Context) error {
+	attr := syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
+	if c.mounts && os.Geteuid() == 0 {
+		attr.Unshareflags = syscall.CLONE_NEWNS
+	}
+	err := c.runAs(ctx, attr)
+	if attr.Unshareflags != 0 && errors.Is(err, syscall.EPERM) {
+		attr.Unshareflags = 0 // root in a container that may not mount
+		err = c.runAs(ctx, attr)
+	}
+	return err
+}
+
+func (c command) runAs(ctx context.Context, attr syscall.SysProcAttr) error {
 	path, err := lookPath(c.argv[0])
 	if err != nil {
 		return fmt.Errorf("run %s: %w", c.argv[0], err)
@@ -93,19 +110,26 @@ func (c command) run(ctx context.Context) error {
 	cmd.Stdin = strings.NewReader(c.stdin)
 	log := &lineWriter{line: c.line}
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.SysProcAttr = &attr
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
-	cmd.WaitDelay = 4 * time.Second
+	cmd.WaitDelay = 3 * time.Second
+	// Pdeathsig means the death of the thread that started the command.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	err = cmd.Run()
-	if ctx.Err() != nil {
+	if ctx.Err() != nil && cmd.Process != nil {
 		// What ignored the request, and whatever it had started.
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 		return fmt.Errorf("run %s: %w", c.argv[0], context.Cause(ctx))
 	}
-	if err != nil {
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &exit):
 		return &toolError{name: c.argv[0], err: err, log: log.tail()}
 	}
-	return nil
+	return fmt.Errorf("run %s: %w", c.argv[0], err)
 }
 
 // toolError is a tool that ended badly, with the end of what it printed.
