@@ -53,7 +53,8 @@ func (a *analyzer) regionEffect(c *Claim, m Metric, d *data, r *resampler) (effe
 		if !c.contains(place) || sx == nil || sy == nil {
 			continue
 		}
-		if each, cellMean, blocks := r.differences(sx, sy); blocks > 0 {
+		if differences := logDifferences(sx, sy); len(differences) > 0 {
+			cellMean, each := r.mean(differences)
 			sum += cellMean
 			statistic = append(statistic, each)
 		}
@@ -64,11 +65,25 @@ func (a *analyzer) regionEffect(c *Claim, m Metric, d *data, r *resampler) (effe
 	mean := sum / float64(len(statistic))
 	effect = Interval{Value: stats.Exp(mean)}
 	level := 1 - a.study.Alpha
-	lo, hi, err := r.boot.Interval(mean, r.boot.Replicates(statistic), level)
+	lo, hi, err := r.boot.Estimate(mean, statistic).Interval(level)
 	if err != nil {
 		return effect, len(statistic), []int{a.warnings.tooFew(err)}
 	}
 	return Interval{Value: effect.Value, Lo: stats.Exp(lo), Hi: stats.Exp(hi), Level: level}, len(statistic), nil
+}
+
+// logDifferences are log x - log y in the blocks that have both, in the order of blocks.
+func logDifferences(x, y *series) (out []observation) {
+	other := make(map[int]float64, len(y.observations))
+	for _, o := range y.observations {
+		other[o.block] = o.value
+	}
+	for _, o := range x.observations {
+		if v := other[o.block]; v > 0 && o.value > 0 {
+			out = append(out, observation{o.block, stats.Log(o.value) - stats.Log(v)})
+		}
+	}
+	return out
 }
 
 // claimVerdict holds the interval of the ratio A/B against what was expected.

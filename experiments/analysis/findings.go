@@ -115,7 +115,7 @@ type NoiseFloor struct {
 	Cells      int     `json:"cells"`
 }
 
-// A RuleCost is how much time a rule adds, by Theil and Sen: to a round trip for rtt_median, to the time
+// A RuleCost is how much time a rule adds, by Theil and Sen in each block and the mean over blocks: to a round trip for rtt_median, to the time
 // a frame occupies the device (1/rate) for receiver_frame_rate.
 type RuleCost struct {
 	Experiment string   `json:"experiment"`

@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	// maxUnits is the number of blocks up to which every draw works a statistic out anew.
+	// maxUnits is the number of blocks up to which each is drawn by itself.
 	maxUnits = 64
-	// maxGroups and minGroupSize shape the groups that stand in for more blocks than that.
+	// maxGroups and minGroupSize shape the groups of consecutive blocks that are drawn beyond it.
 	maxGroups    = 32
 	minGroupSize = 4
 )
@@ -23,13 +23,12 @@ const (
 // so are paired by block.
 //
 // Blocks are units. With several boots whole boots are drawn. More than maxUnits blocks are put into
-// groups of consecutive blocks (or boots); a statistic is then worked out once in each group, and a draw
-// is the mean over the groups drawn (batch means), so that a million runs take seconds.
+// groups of consecutive blocks (or boots) that are drawn as one (batch means), so that a million runs
+// take seconds; a group's value is the mean of its blocks'.
 type resampler struct {
-	boot    *stats.Bootstrap
-	unit    map[int]int // block -> unit
-	units   int
-	grouped bool
+	boot  *stats.Bootstrap
+	unit  map[int]int // block -> unit
+	units int
 }
 
 func newResampler(d *data, study *Study) *resampler {
@@ -43,7 +42,6 @@ func newResampler(d *data, study *Study) *resampler {
 	}
 	r := &resampler{unit: rank(blocks)}
 	if len(blocks) > maxUnits {
-		r.grouped = true
 		r.unit = group(cluster)
 		cluster = r.unit
 	}
@@ -91,48 +89,18 @@ func seeded(seed uint64, name string) *rand.Rand {
 	return rand.New(rand.NewPCG(binary.BigEndian.Uint64(sum[:8]), binary.BigEndian.Uint64(sum[8:16])))
 }
 
-// differences log x - log y in the blocks that have both, one value a unit (the mean over its blocks, NaN
-// for none), with the mean over all blocks and the number of blocks.
-func (r *resampler) differences(x, y *series) (each stats.Each, mean float64, n int) {
-	sums, counts := make([]float64, r.units), make([]float64, r.units)
-	other := map[int]float64{}
-	for _, o := range y.observations {
-		other[o.block] = o.value
-	}
-	sum := 0.0
-	for _, o := range x.observations {
-		if v := other[o.block]; v > 0 && o.value > 0 {
-			difference := stats.Log(o.value) - stats.Log(v)
-			unit := r.unit[o.block]
-			sums[unit] += difference
-			counts[unit]++
-			sum += difference
-			n++
-		}
-	}
-	each = make(stats.Each, r.units)
-	for u := range each {
-		each[u] = sums[u] / counts[u] // NaN for 0/0
-	}
-	return each, sum / float64(n), n
-}
-
-// slope of the points as a statistic of the units.
-func (r *resampler) slope(points []stats.Point) stats.Statistic {
-	if !r.grouped {
-		return stats.NewSlope(points)
+// mean of one value a block, with the same as a statistic of the units.
+func (r *resampler) mean(values []observation) (float64, stats.Each) {
+	sums, counts, sum := make([]float64, r.units), make([]float64, r.units), 0.0
+	for _, o := range values {
+		unit := r.unit[o.block]
+		sums[unit] += o.value
+		counts[unit]++
+		sum += o.value
 	}
 	each := make(stats.Each, r.units)
-	for u, part := range r.byUnit(points) {
-		each[u] = stats.TheilSen(part).Slope
+	for u := range each {
+		each[u] = sums[u] / counts[u] // 0/0 is NaN: this unit has no value
 	}
-	return each
-}
-
-func (r *resampler) byUnit(points []stats.Point) [][]stats.Point {
-	out := make([][]stats.Point, r.units)
-	for _, p := range points {
-		out[p.Unit] = append(out[p.Unit], p)
-	}
-	return out
+	return sum / float64(len(values)), each
 }

@@ -192,44 +192,48 @@ func TestTheilSenOfManyPoints(t *testing.T) {
 	}
 }
 
-// A draw weighs pairs exactly as if the drawn units had been written down as often as they were drawn.
-func TestSlopeOfADrawIsTheSlopeOfTheResample(t *testing.T) {
-	rng := rand.New(rand.NewPCG(5, 5))
-	var points []stats.Point
-	for unit := range 9 {
-		for range 5 + rng.IntN(3) {
-			points = append(points, stats.Point{X: float64(rng.IntN(8)), Y: rng.NormFloat64(), Unit: unit})
-		}
-	}
-	b := stats.NewBootstrap([]int{0, 1, 2, 3, 4, 5, 6, 7, 8}, 500, rng)
-	slope := stats.NewSlope(points)
-	b.Replicates(statistic(func(d *stats.Draw) float64 {
-		if got, want := slope.At(d), stats.TheilSen(resample(points, d)).Slope; got != want {
-			t.Errorf("slope %v, want %v", got, want)
+// Whole clusters are drawn, each with all its units, and as many as there are.
+func TestDrawsAreOfWholeClusters(t *testing.T) {
+	b := stats.NewBootstrap([]int{0, 0, 0, 1, 2, 2}, 300, rand.New(rand.NewPCG(5, 5)))
+	b.Estimate(0, statistic(func(d stats.Draw) float64 {
+		w := d.Weights
+		if w[0] != w[1] || w[1] != w[2] || w[4] != w[5] || w[0]+w[3]+w[4] != 3 {
+			t.Errorf("drew %v", w)
 		}
 		return 0
 	}))
 }
 
-type statistic func(*stats.Draw) float64
-
-func (f statistic) At(d *stats.Draw) float64 { return f(d) }
-
-func resample(points []stats.Point, d *stats.Draw) (out []stats.Point) {
-	for _, p := range points {
-		for range d.Weights[p.Unit] {
-			out = append(out, p)
+// Units without a value are left out, and so are statistics without one.
+func TestMeansLeaveOutWhatIsMissing(t *testing.T) {
+	none := math.NaN()
+	each := stats.Each{1, none, 4}
+	for _, c := range []struct {
+		weights []int32
+		want    float64
+	}{{[]int32{1, 1, 1}, 2.5}, {[]int32{2, 0, 1}, 2}, {[]int32{0, 2, 1}, 4}, {[]int32{0, 3, 0}, none}} {
+		got := stats.Mean{each, stats.Each{none, 7, none}}.At(stats.Draw{Weights: c.weights})
+		alone := each.At(stats.Draw{Weights: c.weights})
+		if alone != c.want && !(math.IsNaN(alone) && math.IsNaN(c.want)) {
+			t.Errorf("%v: %v, want %v", c.weights, alone, c.want)
+		}
+		if c.weights[1] == 0 && got != c.want {
+			t.Errorf("%v: mean %v, want %v", c.weights, got, c.want)
 		}
 	}
-	return out
 }
+
+type statistic func(stats.Draw) float64
+
+func (f statistic) At(d stats.Draw) float64 { return f(d) }
+func (f statistic) Has(int) bool            { return true }
 
 // For a mean of blocks the interval is Student's.
 func TestIntervalOfAMeanIsStudents(t *testing.T) {
 	rng := rand.New(rand.NewPCG(6, 6))
 	values := stats.Each{2.1, 2.4, 1.9, 2.2, 2.8, 2.0}
 	b := stats.NewBootstrap([]int{0, 1, 2, 3, 4, 5}, 200_000, rng)
-	lo, hi, err := b.Interval(13.4/6, b.Replicates(values), 0.95)
+	lo, hi, err := b.Estimate(13.4/6, values).Interval(0.95)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -238,8 +242,30 @@ func TestIntervalOfAMeanIsStudents(t *testing.T) {
 		t.Errorf("[%g, %g]", lo, hi)
 	}
 	two := stats.NewBootstrap([]int{0, 0, 0, 1, 1, 1}, 10, rng)
-	if _, _, err := two.Interval(2, two.Replicates(values), 0.95); err == nil {
+	if _, _, err := two.Estimate(2, values).Interval(0.95); err == nil {
 		t.Error("an interval from two boots")
+	}
+	// Units without a value do not count: this is the interval of the three that have one.
+	none := math.NaN()
+	lo, hi, err = b.Estimate(2, stats.Each{1, none, 2, none, none, 3}).Interval(0.95)
+	if err != nil || hi-lo < 2*2.48 {
+		t.Errorf("three of six: [%g, %g], %v; Student's half-width is 2.48", lo, hi, err)
+	}
+}
+
+// Fieller's interval of paired values, and its refusal where the denominator may be 0.
+func TestRatioInterval(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 7))
+	b := stats.NewBootstrap([]int{0, 1, 2, 3, 4, 5}, 20_000, rng)
+	y := stats.Each{1.0, 1.1, 0.9, 1.2, 0.8, 1.0}
+	x := stats.Each{2.0, 2.2, 1.8, 2.4, 1.6, 2.0} // always twice
+	lo, hi, ok, err := stats.RatioInterval(b.Estimate(2, x), b.Estimate(1, y), 0.95)
+	if err != nil || !ok || math.Abs(lo-2) > 1e-6 || math.Abs(hi-2) > 1e-6 {
+		t.Errorf("[%g, %g] %v %v, want 2 alone", lo, hi, ok, err)
+	}
+	about0 := stats.Each{1, -1, 1, -1, 1, -0.9}
+	if _, _, ok, err := stats.RatioInterval(b.Estimate(2, x), b.Estimate(0.1/6, about0), 0.95); ok || err != nil {
+		t.Errorf("a ratio to what may be 0: ok = %v, %v", ok, err)
 	}
 }
 

@@ -5,11 +5,8 @@ import (
 	"slices"
 )
 
-// A Point is an observation y at x. Unit numbers, from 0, what is resampled as a whole: its block.
-type Point struct {
-	X, Y float64
-	Unit int
-}
+// A Point is an observation y at x.
+type Point struct{ X, Y float64 }
 
 // A Line is y = Intercept + Slope·x.
 type Line struct{ Slope, Intercept float64 }
