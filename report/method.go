@@ -177,8 +177,9 @@ func (b *builder) statistics() []string {
 		"Many cells: p is corrected by Holm within the family, which is one experiment, metric and pair.",
 		fmt.Sprintf("Similar is a result of its own: equivalent means that the %s interval of the ratio lies within 1/(1+δ) and 1+δ, δ = %s, fixed before the first run. Not significant never means similar.", ci90, percentWords(st.Margin)),
 		"Slower or faster (worse or better, whichever way the metric points): p after Holm is below α = " + fmt.Sprint(st.Alpha) + " and the effect exceeds the A/A noise floor, the 95th percentile of |log ratio| over the cells of the A/A pair. Else the cell is inconclusive.",
-		fmt.Sprintf("Cost of a rule: Theil–Sen slope of time against the number of rules, a firewall and a frame size at a time; time is that of a round trip, or what a frame takes at the frame rate received; %s interval by bootstrap over blocks.", ci),
-		fmt.Sprintf("Claims: mean log ratio over the cells of the region, %s interval by bootstrap over blocks (over boots, then blocks, where there are several boots); %s replicates, seed %d. A claim agrees if the interval lies on the side it names (for similar: within the margin), disagrees if on the other, else it is inconclusive. A mixed claim agrees if cells differ significantly in both directions and none by more than its bound.",
+		"Cost of a rule: Theil–Sen slope of time against the number of rules, a firewall and a frame size at a time, in each block; the mean over blocks. Time is that of a round trip, or what a frame takes at the frame rate received. Ratios of slopes by Fieller's theorem.",
+		"Claims: log ratios of A to B inside each block, so that drift falls on both; their mean over the cells of the region and over blocks. A claim agrees if the interval lies on the side it names (for similar: within the margin), disagrees if on the other, else it is inconclusive. A mixed claim agrees if cells differ significantly in both directions and none by more than its bound.",
+		fmt.Sprintf("Intervals of costs and claims (%s): the standard error from %s draws of blocks (whole boots, where there are several), seed %d, times Student's t.",
 			ci, document.Print(document.Count(st.Bootstrap), document.Unit{}), st.Seed),
 	}
 	families := map[int]bool{}

@@ -407,7 +407,7 @@ func (b *builder) costFigure(e analysis.Experiment) *document.Figure {
 		ID:    b.id("rule-cost", s.experiment, s.metric),
 		Title: "What does one rule cost?",
 		Data:  []string{b.data(costKey(s))},
-		Caption: fmt.Sprintf("%s; Theil–Sen slope in %s, one panel a frame size; whiskers are %s bootstrap intervals over blocks. %s",
+		Caption: fmt.Sprintf("%s; Theil–Sen slope, mean over blocks, in %s, one panel a frame size; whiskers are %s intervals over blocks. %s",
 			b.costWords(costs[0]), unit.Printed, b.level(), b.clock()),
 		Alt:    "Bars of the cost of one rule for " + enumerate(ruled) + ", one panel a frame size.",
 		Panels: barPanels(e, panels, unit.Printed, lo, hi),
@@ -420,7 +420,7 @@ func (b *builder) claimsFigure() *document.Figure {
 		ID:    b.id("effects"),
 		Title: "How large are the effects behind the claims?",
 		Data:  []string{b.data("claims")},
-		Caption: fmt.Sprintf("Mean ratio A/B of each claim's metric over its region with its %s bootstrap interval; a ratio of 1 is no difference. Shaded: the margin of equivalence, ±%s. %s",
+		Caption: fmt.Sprintf("Mean ratio A/B of each claim's metric over its region with its %s interval over blocks; a ratio of 1 is no difference. Shaded: the margin of equivalence, ±%s. %s",
 			b.level(), percentWords(b.f.Study.Margin), b.clock()),
 	}
 	index := map[series]int{}

@@ -153,7 +153,7 @@ func (s *several) effects() *document.Table {
 	t := &document.Table{
 		ID:      s.names.id("claims"),
 		Title:   "Claims by study",
-		Caption: "The effect is the mean ratio A/B of the metric over the cells of the claim's region with its bootstrap interval over blocks, each study by itself. The clock is in the table.",
+		Caption: "The effect is the mean ratio A/B of the metric over the cells of the claim's region with its interval over blocks, each study by itself. The clock is in the table.",
 		Columns: []document.Column{
 			{Key: "claim", Title: "claim", Head: true}, {Key: "study", Title: "study", Head: true}, {Key: "clock", Title: "clock"},
 			{Key: "verdict", Title: "verdict"}, {Key: "ratio", Title: "ratio A/B [interval]"}, {Key: "noise_floor", Title: "noise floor"},
@@ -226,7 +226,7 @@ func (s *several) results(table *document.Table) []document.Block {
 func (s *several) costs() *document.Table {
 	t := &document.Table{
 		Title:   "Cost of a rule by study",
-		Caption: "Theil–Sen slope of time against the number of rules with its bootstrap interval over blocks, each study by itself. Under the virtual clock a nanosecond is an instruction, and nothing else. The clock is in the table.",
+		Caption: "Theil–Sen slope of time against the number of rules with its interval over blocks, each study by itself. Under the virtual clock a nanosecond is an instruction, and nothing else. The clock is in the table.",
 		Columns: []document.Column{
 			{Key: "experiment", Title: "experiment", Head: true}, {Key: "firewall", Title: "firewall", Head: true}, frameColumn,
 			{Key: "study", Title: "study", Head: true}, {Key: "clock", Title: "clock"}, {Key: "slope", Title: "slope [interval]"},

@@ -79,7 +79,7 @@ func (b *builder) claimsTable() *document.Table {
 	t := &document.Table{
 		ID:      b.remember("claims", b.id("claims")),
 		Title:   "Claims and their effects",
-		Caption: "The effect is the mean ratio A/B of the metric over the cells of the region, with its " + b.level() + " bootstrap interval over blocks. " + b.clock(),
+		Caption: "The effect is the mean ratio A/B of the metric over the cells of the region, with its " + b.level() + " interval over blocks. " + b.clock(),
 		Columns: []document.Column{
 			{Key: "claim", Title: "claim", Head: true},
 			{Key: "verdict", Title: "verdict"},
@@ -225,7 +225,7 @@ func (b *builder) costTable(s series) *document.Table {
 	t := &document.Table{
 		ID:      b.remember(costKey(s), b.id("cost", s.experiment, s.metric)),
 		Title:   "Cost of a rule",
-		Caption: fmt.Sprintf("%s; Theil–Sen slope with its %s bootstrap interval over blocks. %s", b.costWords(costs[0]), b.level(), b.clock()),
+		Caption: fmt.Sprintf("%s; Theil–Sen slope, mean over blocks, with its %s interval over blocks. %s", b.costWords(costs[0]), b.level(), b.clock()),
 		Columns: []document.Column{
 			{Key: "firewall", Title: "firewall", Head: true}, frameColumn,
 			{Key: "slope", Title: "slope [interval]", Unit: costUnit(costs)},
@@ -243,7 +243,7 @@ func (b *builder) costTable(s series) *document.Table {
 func (b *builder) costRatioTable(s series) *document.Table {
 	t := &document.Table{
 		Title:   "Cost of a rule, A against B",
-		Caption: fmt.Sprintf("Ratio of the slopes with its %s bootstrap interval over blocks. %s", b.level(), b.clock()),
+		Caption: fmt.Sprintf("Ratio of the slopes with its %s interval over blocks. %s", b.level(), b.clock()),
 		Columns: []document.Column{
 			{Key: "a", Title: "A", Head: true}, {Key: "b", Title: "B", Head: true}, frameColumn,
 			{Key: "ratio", Title: "ratio of slopes [interval]"},
