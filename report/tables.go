@@ -25,7 +25,7 @@ func (b *builder) tables() []document.Block {
 	for _, s := range b.seriesOf() {
 		out = append(out, document.Heading(fmt.Sprintf("%s: %s", s.experiment, metricWords(s.metric))))
 		if b.allZero(s) {
-			out = append(out, document.Paragraph(fmt.Sprintf("The median and both ends of its interval are 0 in all %s. %s", plural(len(b.cells(s)), "cell"), b.clock())))
+			out = append(out, document.Paragraph(fmt.Sprintf("The median, and the interval where there is one, is 0 in all %s. %s", plural(len(b.cells(s)), "cell"), b.clock())))
 			continue
 		}
 		out = append(out, b.mediansTable(s))
@@ -47,7 +47,7 @@ func (b *builder) tables() []document.Block {
 // allZero spares the reader hundreds of zeros, such as those of loss.
 func (b *builder) allZero(s series) bool {
 	return !slices.ContainsFunc(b.cells(s), func(c analysis.Cell) bool {
-		return c.Median.Level == 0 || c.Median.Value != 0 || c.Median.Lo != 0 || c.Median.Hi != 0
+		return c.Median.Value != 0 || c.Median.Lo != 0 || c.Median.Hi != 0
 	})
 }
 

@@ -206,7 +206,8 @@ func (e Estimate) Short() string {
 func (e Estimate) decimals() int {
 	half := (e.Hi - e.Lo) / 2
 	if half <= 0 || math.IsInf(half, 0) || math.IsNaN(half) {
-		return places(e.Value, 6)
+		_, fraction, _ := strings.Cut(strings.TrimRight(decimal(e.Value, max(0, places(e.Value, 6))), "0"), ".")
+		return len(fraction)
 	}
 	// An interval far wider than the value, or far narrower, must not run away with the digits.
 	return min(places(half, 2), places(e.Value, 9))
