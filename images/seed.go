@@ -35,7 +35,7 @@ func Seed(files []File) ([]byte, error) {
 	for i, f := range files {
 		switch {
 		case !path.IsAbs(f.Name) || path.Clean(f.Name) != f.Name || f.Name == "/" || strings.ContainsRune(f.Name, 0):
-			errs = append(errs, fmt.Errorf("pack seed: file %q: use an absolute path without . and ..", f.Name))
+			errs = append(errs, fmt.Errorf("pack seed: file %q: use an absolute path without dots", f.Name))
 			continue
 		case i > 0 && files[i-1].Name == f.Name:
 			errs = append(errs, fmt.Errorf("pack seed: file %q is there twice", f.Name))

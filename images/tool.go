@@ -164,6 +164,7 @@ func hint(err error) error {
 		{"NO_PUBKEY", "install the archive's keys: `apt-get install debian-archive-keyring`"},
 		{"Could not resolve", "check the network, or name a mirror that can be reached in the image block"},
 		{"Could not connect", "check the network and apt's proxy, or name a mirror that can be reached in the image block"},
+		{"unable to pick chroot mode", "without root a range of user ids is needed: `apt-get install uidmap` and a line in /etc/subuid and /etc/subgid; or build as root"},
 		{"newuidmap", "without root a range of user ids is needed: `apt-get install uidmap` and a line in /etc/subuid and /etc/subgid; or build as root"},
 		{"/etc/subuid", "without root a range of user ids is needed: `apt-get install uidmap` and a line in /etc/subuid and /etc/subgid; or build as root"},
 	} {

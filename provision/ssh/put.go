@@ -71,12 +71,12 @@ func (c *Client) Put(ctx context.Context, name string, mode fs.FileMode, content
 func send(w io.WriteCloser, content io.Reader) error {
 	hash := sha256.New()
 	in := &readErr{r: io.TeeReader(content, hash)}
-	_, err := io.Copy(w, in) // err is of w, unless in.err is set
+	_, writing := io.Copy(w, in)
 	if in.err != nil {
 		return fmt.Errorf("read content: %w", in.err)
 	}
-	if err == nil {
-		_, err = io.WriteString(w, hex.EncodeToString(hash.Sum(nil)))
+	if writing == nil {
+		_, _ = io.WriteString(w, hex.EncodeToString(hash.Sum(nil)))
 	}
 	_ = w.Close()
 	return nil
