@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -481,6 +482,33 @@ func TestOtherClientKeyIsRefused(t *testing.T) {
 	config.Key = newTestKey(t).Signer
 	if _, err := Dial(t.Context(), config); err == nil || !strings.Contains(err.Error(), "log in to") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// A command that neither reads nor writes would not notice that its session is closed.
+func TestCancelEndsTheCommand(t *testing.T) {
+	c := dial(t, startServer(t).config(t))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	conn, err := c.Start(ctx, "sh", "-c", "echo $$; exec sleep 300")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pid int
+	if _, err := fmt.Fscanln(conn, &pid); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if err := conn.Wait(); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		if _, err := run(t, c, "kill", "-0", strconv.Itoa(pid)); err != nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("process %d still runs", pid)
+		}
 	}
 }
 

@@ -40,13 +40,15 @@ func (e *ExitError) Error() string {
 	return fmt.Sprintf("run %s: %s: %s", e.Command, how, strings.TrimSpace(e.Stderr))
 }
 
-// Start runs a command on the node, in the scratch folder if there is one. Arguments arrive as they are: no shell expands them. argv[0] that
-// begins with "./" is below the scratch folder. When ctx ends, the session is closed and so the
-// command's standard input; Wait then returns ctx's error. Wait returns nil for exit status 0, else an
-// error with ExitCode() int (an [*ExitError]) that holds the end of standard error.
+// Start runs a command on the node, in the scratch folder if there is one. Arguments arrive as they
+// are: no shell expands them. argv[0] that begins with "./" is below the scratch folder. When ctx ends, the command and those of its process
+// group get SIGTERM and the session is closed, and so the command's standard input; Wait then returns
+// ctx's error. Wait returns nil for exit status 0, else an error with ExitCode() int (an [*ExitError])
+// that holds the end of standard error.
 //
-// sshd does not kill a command whose session was closed: it sees the end of its standard input and a
-// broken pipe.
+// The signal is needed because sshd does not kill a command whose session was closed: it sees the end
+// of its standard input and a broken pipe, and one that uses neither goes on. OpenSSH passes signals
+// on since version 7.9.
 func (c *Client) Start(ctx context.Context, argv ...string) (provision.Conn, error) {
 	if len(argv) == 0 || argv[0] == "" {
 		return nil, errors.New("start command: no command")
@@ -126,7 +128,10 @@ func (s *session) run(open func() (*ssh.Session, error), line string, started ch
 		return
 	}
 	defer session.Close()
-	keep := context.AfterFunc(s.ctx, func() { _ = session.Close() })
+	keep := context.AfterFunc(s.ctx, func() {
+		_ = session.Signal(ssh.SIGTERM)
+		_ = session.Close()
+	})
 	defer keep()
 	session.Stderr = &s.stderr
 	if s.stdin, err = session.StdinPipe(); err == nil {
