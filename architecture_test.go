@@ -38,6 +38,7 @@ var arrows = map[string][]string{
 	"report":               {"experiments/record", "experiments/stats", "experiments/analysis", "report/*"},
 	"report/document":      {"experiments/record", "experiments/stats", "experiments/analysis"},
 	"report/figure":        {"report/document"},
+	"report/export":        {"experiments/record", "experiments/analysis", "report/document"},
 	"report/render":        {"report/document", "report/figure"},
 	".":                    {},
 	"cmd/rampart":          {"everything"},

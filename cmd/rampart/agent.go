@@ -2,6 +2,8 @@ package main
 
 import (
 	"errors"
+	"os/signal"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -18,6 +20,8 @@ func (c *cli) agentCommand() *cobra.Command {
 		Hidden: true,
 		Args:   cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			// A log line to a caller that is gone must not end the helper before it has undone its work.
+			signal.Ignore(syscall.SIGPIPE)
 			helper := experiments.NewHelper(c.log)
 			err := provision.Serve(cmd.Context(), c.stdin, c.stdout, helper.Handlers())
 			return errors.Join(err, helper.Undo())

@@ -263,3 +263,20 @@ func TestStreamAccountRefuses(t *testing.T) {
 		}
 	}
 }
+
+// A node that is managed over SSH sends segments that are not on the links. They are not taken for the
+// stream's, and do not hide frames that nobody sent.
+func TestStreamAccountOfManagedNodes(t *testing.T) {
+	b := newBench(t, false)
+	var s Stream
+	a := b.counted(64, func() { s = b.stream(Send{FrameSize: 64, Duration: time.Second, Rate: 1e6}) })
+	for _, node := range []*Snapshot{&a.Sender, &a.Receiver} {
+		node.Protocols["Tcp"]["OutSegs"] += 5
+		node.Interfaces["mgmt"] = Interface{TxPackets: 5, TxBytes: 5000}
+	}
+	allOK(t, a.Stream(s))
+	edit(&a.Receiver, "outside", func(i *Interface) { i.TxPackets += 6 })
+	if names := strings.Join(failed(a.Stream(s)), "; "); !strings.Contains(names, "receiver's frames are hand-shake") {
+		t.Errorf("frames that nobody sent were not seen (failed: %s)", names)
+	}
+}
