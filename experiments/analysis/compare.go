@@ -57,10 +57,13 @@ func (a *analyzer) family(d *data, m Metric, pair [2]string, control bool) []Com
 			d.experiment.Name, m.Name, pair[0], pair[1], missing, len(meetings)), "see the excluded runs")
 	}
 	out := make([]Comparison, len(samples))
+	smallest := make([]float64, len(samples))
 	refusals := make([][]error, len(samples))
 	parallel(len(samples), func(i int) {
 		s := samples[i]
-		out[i], refusals[i] = newComparison(a.sums.Compare(s.x, s.y), a.study.Alpha)
+		ranks := a.sums.Compare(s.x, s.y)
+		out[i], refusals[i] = newComparison(ranks, a.study.Alpha)
+		smallest[i] = ranks.SmallestP()
 		c := &out[i]
 		c.Experiment, c.Metric, c.A, c.B, c.Control = d.experiment.Name, m.Name, pair[0], pair[1], control
 		c.Rules, c.FrameSize, c.NA, c.NB = s.place.rules, s.place.frameSize, len(s.x), len(s.y)
@@ -70,7 +73,7 @@ func (a *analyzer) family(d *data, m Metric, pair [2]string, control bool) []Com
 			out[i].Warnings = append(out[i].Warnings, a.warnings.tooFew(err))
 		}
 	}
-	a.correct(out)
+	a.correct(out, smallest)
 	return out
 }
 
@@ -92,23 +95,34 @@ func newComparison(s *stats.RankSum, alpha float64) (c Comparison, refused []err
 	return c, refused
 }
 
-// correct adjusts the p-values of a family, and says so when its cells have too few runs for any p to
-// pass.
-func (a *analyzer) correct(family []Comparison) {
+// correct adjusts the p-values of a family. Where a cell would not pass even if every cell of the family
+// had the smallest p that it can have, it says so.
+func (a *analyzer) correct(family []Comparison, smallest []float64) {
 	p := make([]float64, len(family))
 	for i, c := range family {
 		p[i] = c.P
 	}
-	need := stats.MinRunsForHolm(len(family), a.study.Alpha)
-	for i, adjusted := range stats.Holm(p) {
+	adjusted, best := stats.Holm(p), stats.Holm(smallest)
+	for i := range family {
 		c := &family[i]
-		c.HolmP, c.Family = adjusted, len(family)
-		if has := min(c.NA, c.NB); has < need {
-			c.Warnings = append(c.Warnings, a.warnings.add(
-				fmt.Sprintf("%s, %s, %s against %s: needs %d runs a cell for Holm over %d; has %d", c.Experiment, c.Metric, c.A, c.B, need, len(family), has),
-				fmt.Sprintf("set repetitions = %d or more", need)))
+		c.HolmP, c.Family = adjusted[i], len(family)
+		if best[i] >= a.study.Alpha {
+			c.Warnings = append(c.Warnings, a.hopeless(c))
 		}
 	}
+}
+
+// hopeless warns that the cell has too few runs for any data to be called a difference, or too few for
+// values with ties, whose p comes from the normal approximation.
+func (a *analyzer) hopeless(c *Comparison) int {
+	where := fmt.Sprintf("%s, %s, %s against %s:", c.Experiment, c.Metric, c.A, c.B)
+	has, need := min(c.NA, c.NB), stats.MinRunsForHolm(c.Family, a.study.Alpha)
+	if has < need {
+		return a.warnings.add(fmt.Sprintf("%s needs %d runs a cell for Holm over %d; has %d", where, need, c.Family, has),
+			fmt.Sprintf("set repetitions = %d or more", need))
+	}
+	return a.warnings.add(fmt.Sprintf("%s some cells hold equal values, and by the normal approximation that these take %s a cell are too few for Holm over %d",
+		where, plural(has, "run"), c.Family), "raise repetitions by two or three")
 }
 
 // newNoiseFloor is the 95th percentile of |log ratio| over the A/A cells.

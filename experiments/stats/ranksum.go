@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"sort"
 	"sync"
 )
 
@@ -93,7 +94,11 @@ func (s *RankSum) exactP() float64 {
 }
 
 func (s *RankSum) normalP() float64 {
-	deviation := math.Abs(s.U - float64(float64(s.m*s.n)/2))
+	return s.normalPAt(math.Abs(s.U - float64(float64(s.m*s.n)/2)))
+}
+
+// normalPAt is the two-sided p when U deviates that much from its mean.
+func (s *RankSum) normalPAt(deviation float64) float64 {
 	if deviation > 0 {
 		deviation -= 0.5
 	}
@@ -102,6 +107,15 @@ func (s *RankSum) normalP() float64 {
 		return 1 // all values are one value
 	}
 	return min(1, 2*NormalTail(deviation/sigma))
+}
+
+// SmallestP is the p that these samples would have had if all of one were above all of the other: no
+// arrangement of such values gives a smaller one. Where there are ties it is larger than without.
+func (s *RankSum) SmallestP() float64 {
+	if s.Exact {
+		return smallestP(s.m, s.n)
+	}
+	return s.normalPAt(float64(s.m*s.n) / 2)
 }
 
 // sigma is the standard deviation of U where groups of t equal values add up t³-t to ties.
@@ -131,13 +145,8 @@ func (s *RankSum) normalInterval(alpha float64) (lo, hi float64) {
 		}
 		return deviation / sigma
 	}
-	lower, upper := 1, 1
-	for lower < all && standard(lower) > z {
-		lower++
-	}
-	for upper < all && standard(upper) >= -z {
-		upper++
-	}
+	lower := 1 + sort.Search(all-1, func(i int) bool { return standard(i+1) <= z })
+	upper := 1 + sort.Search(all-1, func(i int) bool { return standard(i+1) < -z })
 	return s.differences.kth(lower), s.differences.kth(upper)
 }
 
