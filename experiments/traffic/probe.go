@@ -13,9 +13,8 @@ import (
 )
 
 const (
-	// settle is how long after the socket was made the first probe is sent: the kernel turns
-	// time-stamping on in the background (net_enable_timestamp).
-	settle = 20 * time.Millisecond
+	// settle is how long after its start the prober sends first.
+	settle = time.Millisecond
 	// spin is how long before each probe, but at most a quarter of the interval, the processor is
 	// kept busy with system calls, so that it is awake, at speed, and has the kernel's code in its
 	// caches, as it would under load: leaving idle changes a round trip by more than a rule does.
@@ -30,9 +29,11 @@ const (
 // A sample is the time from the moment that the kernel hands the request to the driver to the moment
 // that it gets the answer from it, by the kernel's software time-stamps (SO_TIMESTAMPING). Where the
 // driver gives none when sending, it is the time of day read immediately before the send call, as in
-// ping(8), for all samples of the run; KernelStamps tells. What widens the distribution is kept away: the thread is alone on its OS thread, under
-// SCHED_FIFO where that is allowed, the garbage collector is off, sends are at absolute times, and the
-// processor is woken shortly before each.
+// ping(8), for all samples of the run; KernelStamps tells.
+//
+// What widens the distribution is kept away: the thread is alone on its OS thread, under SCHED_FIFO
+// where that is allowed, the garbage collector is off, sends are at absolute times, and the processor
+// is woken shortly before each.
 func (p Probe) Run(ctx context.Context) (RoundTrips, error) {
 	if err := p.Validate(); err != nil {
 		return RoundTrips{}, err
@@ -50,6 +51,9 @@ func (p Probe) Run(ctx context.Context) (RoundTrips, error) {
 	r := newProber(p, sock)
 	if r.result.Source, err = sock.source(); err != nil {
 		return RoundTrips{}, err
+	}
+	if err := awaitStamping(ctx); err != nil {
+		return RoundTrips{}, fmt.Errorf("probe %v: %w", p.Target, err)
 	}
 	// One garbage collection now and none until the end: memory is all allocated.
 	runtime.GC()
