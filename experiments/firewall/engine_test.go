@@ -623,3 +623,24 @@ func TestLarge(t *testing.T) {
 			loaded.Sub(start), verified.Sub(loaded), counted.Sub(verified), time.Since(counted))
 	})
 }
+
+// TestDedicatedKernel unloads modules, which would take the rules of everybody else on this kernel: it
+// runs only where a VM of its own says so. There nothing of iptables-legacy may be left.
+func TestDedicatedKernel(t *testing.T) {
+	if os.Getenv("FIREWALL_TEST_DEDICATED_KERNEL") == "" {
+		t.Skip("unloads kernel modules: set FIREWALL_TEST_DEDICATED_KERNEL in a VM that nobody else uses")
+	}
+	for _, lookup := range []string{Linear, Indexed} {
+		e, err := New(Spec{Engine: IptablesLegacy, Lookup: lookup}, Options{DedicatedKernel: true})
+		must(t, err)
+		mustLoad(t, e, ruleSet(10, Last))
+		wantClean(t, mustVerify(t, e, ruleSet(10, Last)), nil)
+		must(t, e.Unload(t.Context()))
+		if residue, err := e.(Resident).Residue(t.Context()); residue != "" || err != nil {
+			t.Errorf("left: %q, %v", residue, err)
+		}
+		none := mustNew(t, None, "")
+		mustLoad(t, none, RuleSet{})
+		wantClean(t, mustVerify(t, none, RuleSet{}), nil)
+	}
+}

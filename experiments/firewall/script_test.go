@@ -1,6 +1,8 @@
 package firewall
 
 import (
+	"bytes"
+	"os"
 	"strings"
 	"testing"
 )
@@ -103,6 +105,34 @@ func TestHashSize(t *testing.T) {
 	for n, want := range map[int]int{2: 64, 48: 128, 47: 64, 100_000: 262_144, 1_000_000: 2_097_152} {
 		if got := hashSize(n); got != want || 4*n > 3*got {
 			t.Errorf("hash size of %d elements is %d, want %d", n, got, want)
+		}
+	}
+}
+
+// TestManual holds the texts in the manual to what is loaded.
+func TestManual(t *testing.T) {
+	manual, err := os.ReadFile("../../docs/firewalls.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules := ruleSet(4, Last)
+	var texts [][]byte
+	for _, lookup := range []string{Linear, Indexed} {
+		for _, script := range []func(RuleSet, Spec) ([]byte, error){NFTScript, IptablesRestore} {
+			text, err := script(rules, Spec{Lookup: lookup})
+			if err != nil {
+				t.Fatal(err)
+			}
+			texts = append(texts, text)
+		}
+	}
+	text, err := IpsetRestore(rules)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range append(texts, text) {
+		if !bytes.Contains(manual, append([]byte("```\n"), append(text, "```\n"...)...)) {
+			t.Errorf("docs/firewalls.md does not show\n%s", text)
 		}
 	}
 }
