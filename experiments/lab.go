@@ -40,9 +40,12 @@ func Connect(ctx context.Context, tb testbed.Testbed, spec testbed.Spec, exe str
 
 func (l *Lab) connect(ctx context.Context, role testbed.Role) error {
 	node := l.testbed.Node(role)
-	path, _, err := provision.Push(ctx, node, l.exe)
-	if err != nil {
-		return fmt.Errorf("prepare %s: %w", role, err)
+	path := l.testbed.Features().Program
+	if path == "" {
+		var err error
+		if path, _, err = provision.Push(ctx, node, l.exe); err != nil {
+			return fmt.Errorf("prepare %s: %w", role, err)
+		}
 	}
 	helper, err := provision.Connect(ctx, node, path, "agent")
 	if err != nil {

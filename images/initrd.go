@@ -94,17 +94,7 @@ func writeInitrd(w io.Writer, busybox []byte, modules []module) error {
 		cpio.Directory("proc", 0o755),
 		cpio.Directory("root", 0o755),
 	)
-	out := cpio.Newc.Writer(w)
-	for i, r := range records {
-		r.Ino, r.NLink, r.MTime = uint64(i+1), 1, uint64(epoch.Unix())
-		if err := out.WriteRecord(r); err != nil {
-			return fmt.Errorf("write initrd: %s: %w", r.Name, err)
-		}
-	}
-	if err := cpio.WriteTrailer(out); err != nil {
-		return fmt.Errorf("write initrd: %w", err)
-	}
-	return nil
+	return WriteArchive(w, records)
 }
 
 // module is a kernel module ready for insmod.

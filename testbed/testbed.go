@@ -65,6 +65,8 @@ type Features struct {
 	// DedicatedKernel is true where the DUT runs a kernel that nobody else uses, so that the
 	// helper may load and remove kernel modules and change any sysctl.
 	DedicatedKernel bool `json:"dedicated_kernel"`
+	// Program is the path of this program on every node, where it is there without being pushed.
+	Program string `json:"program,omitempty"`
 	// Parameters are the provider's own facts for the manifest, such as QEMU's version, the
 	// machine type and the accelerator with the reason for its choice.
 	Parameters map[string]string `json:"parameters,omitempty"`

@@ -64,6 +64,7 @@ func (b *bed) Features() testbed.Features {
 		Provider:        providerName,
 		Clock:           b.options.Clock,
 		DedicatedKernel: b.options.DedicatedKernel,
+		Program:         b.options.Program,
 		Parameters:      parameters,
 	}
 }

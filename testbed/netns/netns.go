@@ -38,6 +38,8 @@ type Options struct {
 	Clock testbed.Clock
 	// DedicatedKernel says that nobody else uses this kernel.
 	DedicatedKernel bool
+	// Program is the path of this program, which nodes share with the host: it is not copied then.
+	Program string
 	// Log receives the standard error of commands at level debug; the default discards it.
 	Log *slog.Logger
 }
