@@ -80,6 +80,10 @@ func (a *analyzer) experiment(d *data) {
 			a.compareMetric(d, m)
 		}
 	}
+	if boots := len(slices.Compact(slices.Sorted(maps.Values(d.boots)))); boots > 1 {
+		a.warnings.add(fmt.Sprintf("%s: intervals and p of single cells speak of the %d boots that were measured; claims and costs of a rule speak of boots in general", d.experiment.Name, boots),
+			"judge by the claims")
+	}
 	if primary := PrimaryMetric(d.experiment.Measurement); d.count.OK > 0 && !slices.Contains(d.metricNames(), primary) {
 		a.warnings.add(fmt.Sprintf("%s: no run has the metric %s", d.experiment.Name, primary), "see what the agents logged")
 	}

@@ -366,7 +366,11 @@ func TestBootsAreALevelOfVariance(t *testing.T) {
 			r.Metrics["rtt_median"] = m
 		}
 	}
-	byBoots := analyze(t, s, sequence(records)).Claims[0].Effect
+	f := analyze(t, s, sequence(records))
+	if !hasWarning(f, "speak of the 4 boots") {
+		t.Errorf("%v", f.Warnings)
+	}
+	byBoots := f.Claims[0].Effect
 	for i := range records {
 		records[i].Boot = 1
 	}

@@ -24,7 +24,8 @@ type coverageWorld struct {
 	boot  float64 // of the log that all runs of one firewall in one boot share
 	// blocksPerBoot, 0: a single boot.
 	blocksPerBoot int
-	kinds         []int // that keep their level here; see the worlds
+	kinds         []int // that keep their level here
+	cautious      []int // that may hold more often than that; see TestCoverage
 }
 
 func normal(sigma float64) func(*rand.Rand) float64 {
@@ -138,9 +139,9 @@ func hits(t *testing.T, f analysis.Findings) (share [6]float64) {
 // as many blocks; where there are boots, as many boots of two blocks). Every study is simulated from
 // records to findings; the error given is twice the standard error over studies.
 //
-// Two kinds are wider than they need be where runs are not independent, because METHOD asks for the
-// unpaired test: with drift or boots "ratio in a cell" is only held to at least 93.5 %. "Cell median" speaks of the
-// runs, and not at all of other boots; it is not held to anything there.
+// Two kinds do not keep their level where runs are not independent. The ratio in a cell comes from an
+// unpaired test, and is wider than it need be where A and B drift together: it is held to 93.5 % only from
+// below. Cells speak of the boots that were measured, not of others, and are not held to anything there.
 func TestCoverage(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the simulation takes about twenty seconds on two busy cores")
@@ -149,7 +150,7 @@ func TestCoverage(t *testing.T) {
 	worlds := []coverageWorld{
 		{name: "normal noise", noise: normal(0.02), kinds: all},
 		{name: "heavy tails", noise: heavy(0.01), kinds: all},
-		{name: "blocks drift", noise: normal(0.01), drift: 0.02, kinds: []int{0, 2, 3, 4, 5}},
+		{name: "blocks drift", noise: normal(0.01), drift: 0.02, kinds: []int{0, 2, 3, 4, 5}, cautious: []int{1}},
 		{name: "boots differ", noise: normal(0.01), drift: 0.01, boot: 0.01, blocksPerBoot: 2, kinds: []int{2, 3, 4, 5}},
 	}
 	studies := map[int]int{10: 4000, 20: 2000, 30: 1200}
@@ -164,6 +165,11 @@ func TestCoverage(t *testing.T) {
 			for _, k := range w.kinds {
 				if mean[k] < 0.935 || mean[k] > 0.98 {
 					t.Errorf("%s, n = %d: %s holds the truth in %.2f %% ± %.2f, want 93.5 to 98 %%", w.name, n, kinds[k], mean[k]*100, err[k]*200)
+				}
+			}
+			for _, k := range w.cautious {
+				if mean[k] < 0.935 {
+					t.Errorf("%s, n = %d: %s holds the truth in %.2f %% ± %.2f, want 93.5 %% or more", w.name, n, kinds[k], mean[k]*100, err[k]*200)
 				}
 			}
 		}
