@@ -17,11 +17,9 @@ import (
 // file's path, a temporary one beside it, the mode, the folder of both. After the content come the 64
 // hexadecimal digits of its SHA-256, so that a stream which was cut short, by a lost connection too,
 // looks to the node like what it is: it then removes what it has and leaves the old file alone. (A
-// complaint that nobody reads any more must not end it before that, hence the trap for PIPE; TERM is
-// what a cancelled command gets.)
+// complaint that nobody reads any more must not end it before that, hence the trap for PIPE.)
 const receive = `set -e
 trap 'rm -f -- "$2"' EXIT
-trap 'exit 1' TERM
 trap '' PIPE
 umask 022
 mkdir -p -- "$4"

@@ -485,6 +485,22 @@ func TestOtherClientKeyIsRefused(t *testing.T) {
 	}
 }
 
+func FuzzReadPID(f *testing.F) {
+	f.Add("123\nrest")
+	f.Add("sh: not found\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		r := strings.NewReader(text)
+		pid, ok := readPID(r)
+		if !ok {
+			return
+		}
+		line, rest, _ := strings.Cut(text, "\n")
+		if left, _ := io.ReadAll(r); string(left) != rest || strings.TrimLeft(line, "0") != strconv.Itoa(pid) {
+			t.Errorf("%q: got %d and %q", text, pid, left)
+		}
+	})
+}
+
 // A command that neither reads nor writes would not notice that its session is closed.
 func TestCancelEndsTheCommand(t *testing.T) {
 	c := dial(t, startServer(t).config(t))

@@ -8,6 +8,7 @@ import (
 	"path"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/crypto/ssh"
@@ -47,8 +48,7 @@ func (e *ExitError) Error() string {
 // that holds the end of standard error.
 //
 // The signal is needed because sshd does not kill a command whose session was closed: it sees the end
-// of its standard input and a broken pipe, and one that uses neither goes on. OpenSSH passes signals
-// on since version 7.9.
+// of its standard input and a broken pipe, and one that uses neither goes on.
 func (c *Client) Start(ctx context.Context, argv ...string) (provision.Conn, error) {
 	if len(argv) == 0 || argv[0] == "" {
 		return nil, errors.New("start command: no command")
@@ -64,13 +64,54 @@ func (c *Client) Start(ctx context.Context, argv ...string) (provision.Conn, err
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", argv[0], err)
 	}
-	// exec: no shell stays between sshd and the command. Before the first Put there may be no
-	// scratch folder to be in.
-	s, err := c.start(ctx, argv[0], "cd "+scratch+" 2>/dev/null; exec "+line)
+	// exec: no shell stays between sshd and the command, whose process id is that of the shell.
+	// Before the first Put there may be no scratch folder to be in.
+	s, err := c.start(ctx, argv[0], "cd "+scratch+" 2>/dev/null; echo $$; exec "+line)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", argv[0], cause(ctx, err))
 	}
+	if pid, ok := readPID(s.stdout); ok {
+		stop := context.AfterFunc(ctx, func() { c.terminate(s, pid) })
+		go func() {
+			<-s.gone
+			if s.ended.Load() {
+				stop()
+			}
+		}()
+	}
 	return s, nil
+}
+
+// readPID reads the line that a command's shell writes first, and not a byte more.
+func readPID(r io.Reader) (pid int, ok bool) {
+	var b [1]byte
+	for {
+		switch _, err := io.ReadFull(r, b[:]); {
+		case err != nil:
+			return 0, false
+		case b[0] == '\n':
+			return pid, pid > 1
+		case b[0] < '0' || b[0] > '9' || pid > 1<<24:
+			return 0, false
+		}
+		pid = 10*pid + int(b[0]-'0')
+	}
+}
+
+// terminate sends SIGTERM to the process group of a command that did not end by itself: sshd makes
+// one for each. (sshd could do so at our request, but refuses to for root.)
+func (c *Client) terminate(s *session, pid int) {
+	if s.ended.Load() {
+		return
+	}
+	giveUp := time.AfterFunc(c.config.Grace, func() { _ = c.client.Close() })
+	defer giveUp.Stop()
+	session, err := c.client.NewSession()
+	if err != nil {
+		return // the connection is gone, and what there was goes with the node
+	}
+	defer session.Close()
+	_ = session.Run(fmt.Sprintf("kill -TERM -- -%d", pid)) // it may have ended meanwhile
 }
 
 // defaultGrace is enough for any host that is not emulated.
@@ -85,6 +126,7 @@ type session struct {
 	stdin  io.WriteCloser
 	stdout io.Reader
 	stderr tail
+	ended  atomic.Bool   // the command ended by itself
 	gone   chan struct{} // closed when the command has ended or the session is closed; err is set then
 	err    error
 }
@@ -128,10 +170,7 @@ func (s *session) run(open func() (*ssh.Session, error), line string, started ch
 		return
 	}
 	defer session.Close()
-	keep := context.AfterFunc(s.ctx, func() {
-		_ = session.Signal(ssh.SIGTERM)
-		_ = session.Close()
-	})
+	keep := context.AfterFunc(s.ctx, func() { _ = session.Close() })
 	defer keep()
 	session.Stderr = &s.stderr
 	if s.stdin, err = session.StdinPipe(); err == nil {
@@ -142,7 +181,9 @@ func (s *session) run(open func() (*ssh.Session, error), line string, started ch
 	}
 	started <- err
 	if err == nil {
-		s.err = s.explain(session.Wait())
+		err := session.Wait()
+		s.ended.Store(s.ctx.Err() == nil) // not merely let go of
+		s.err = s.explain(err)
 	}
 }
 
