@@ -191,6 +191,6 @@ func TestConformance(t *testing.T) {
 		Prefix:        "lv",
 		Leftovers:     l.leftovers,
 		Adjust:        smallest,
-		Interruptions: []float64{0, 0.1, 0.3, 0.7},
+		Interruptions: []float64{0, 0.1, 0.6},
 	})
 }
