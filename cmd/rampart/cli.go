@@ -11,6 +11,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/rampart-bench/rampart/config"
+	"github.com/rampart-bench/rampart/testbed/exact"
 )
 
 // cli is the program's state: its streams and the flags that every verb shares.
@@ -78,6 +79,7 @@ func (c *cli) root() *cobra.Command {
 		c.reportCommand(),
 		c.versionCommand(),
 		c.agentCommand(),
+		c.guestCommand(),
 	)
 	wrapArgs(root)
 	return root
@@ -134,7 +136,11 @@ func (f *configFlags) add(cmd *cobra.Command) {
 
 // load reads the configuration that the flags name.
 func (f *configFlags) load() (*config.Config, error) {
-	return config.Load(config.Source{Path: f.path, Vars: f.vars, VarFiles: f.varFiles, Provider: f.provider})
+	cfg, err := config.Load(config.Source{Path: f.path, Vars: f.vars, VarFiles: f.varFiles, Provider: f.provider})
+	if err == nil && cfg.Provider == exact.Name {
+		planForExact(cfg)
+	}
+	return cfg, err
 }
 
 // sayf writes a line for the person at the terminal, unless --quiet.

@@ -18,6 +18,7 @@ import (
 	"github.com/rampart-bench/rampart/experiments"
 	"github.com/rampart-bench/rampart/experiments/firewall"
 	"github.com/rampart-bench/rampart/testbed"
+	"github.com/rampart-bench/rampart/testbed/exact"
 )
 
 // Grades of a finding.
@@ -150,6 +151,9 @@ func spaceFinding(dir string) finding {
 // providerFindings looks at what the configured provider needs, or at both where it is auto.
 func (c *cli) providerFindings(ctx context.Context, cfg *config.Config) []finding {
 	var all []finding
+	if cfg.Provider == exact.Name {
+		all = append(all, c.exactFindings(ctx, cfg)...)
+	}
 	if cfg.Provider == "netns" || cfg.Provider == "auto" {
 		all = append(all, c.netnsFindings(ctx, cfg)...)
 	}

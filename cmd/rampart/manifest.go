@@ -9,10 +9,10 @@ import (
 
 	"github.com/rampart-bench/rampart/experiments"
 	"github.com/rampart-bench/rampart/experiments/record"
+	"github.com/rampart-bench/rampart/testbed"
 )
 
-// manifest gathers the provenance of the study: the program, the configuration, the plan, and what
-// this machine and every node say of themselves.
+// manifest gathers the provenance of a study on the testbed that is up.
 func (s *study) manifest(ctx context.Context, exe string) (record.Manifest, error) {
 	lab, err := experiments.Connect(ctx, s.bench.current, s.cfg.Testbed, exe)
 	if err != nil {
@@ -23,7 +23,12 @@ func (s *study) manifest(ctx context.Context, exe string) (record.Manifest, erro
 	if err != nil {
 		return record.Manifest{}, err
 	}
-	features := s.bench.current.Features()
+	return s.provenance(ctx, s.bench.current.Features(), s.bench.provider.image, nodes)
+}
+
+// provenance is the program, the configuration, the plan, and what this machine and every node say of
+// themselves. image is the digest of what the nodes booted from, if anything.
+func (s *study) provenance(ctx context.Context, features testbed.Features, image string, nodes map[string]record.Environment) (record.Manifest, error) {
 	m := record.Manifest{
 		Schema:        record.Schema,
 		Rampart:       describeBuild(),
@@ -32,7 +37,7 @@ func (s *study) manifest(ctx context.Context, exe string) (record.Manifest, erro
 		Variables:     s.cfg.Variables,
 		ConfigDigest:  s.cfg.Digest,
 		PlanDigests:   planDigests(s.schedules),
-		Image:         s.bench.provider.image,
+		Image:         image,
 		Clock:         string(features.Clock),
 		Provider:      features.Provider,
 		Host:          experiments.DescribeMachine(ctx),

@@ -43,6 +43,7 @@ type planned struct {
 	Repetitions int      `json:"repetitions"`
 	Boots       int      `json:"boots"`
 	Runs        int      `json:"runs"`
+	Order       string   `json:"order"`
 	Seed        uint64   `json:"seed"`
 	Digest      string   `json:"digest"`
 	EstimateS   float64  `json:"estimate_s"`
@@ -69,7 +70,10 @@ func (c *cli) plan(cfg *config.Config) error {
 			Repetitions: s.Spec.Repetitions, Boots: s.Spec.Boots, Runs: len(s.Plan.Runs),
 			Seed: s.Spec.Seed, Digest: s.Plan.Digest,
 			EstimateS: s.EstimateTime(provider).Seconds(), EstimateB: s.EstimateBytes(),
-			Warnings: []string{},
+			Order: "shuffled in blocks", Warnings: []string{},
+		}
+		if s.Spec.Grouped {
+			p.Order = "by rule-set in every block"
 		}
 		for _, fw := range s.Spec.Firewalls {
 			p.Firewalls = append(p.Firewalls, fw.Name)
@@ -107,7 +111,7 @@ func (c *cli) printPlan(list []planned, provider string) error {
 		fmt.Fprintf(table, "rules\t%s\n", join(p.Rules))
 		fmt.Fprintf(table, "frame sizes\t%s bytes\n", join(p.FrameSizes))
 		fmt.Fprintf(table, "runs\t%d = %d treatments x %d repetitions, over %d boots\n", p.Runs, p.Treatments, p.Repetitions, p.Boots)
-		fmt.Fprintf(table, "order\tshuffled in blocks, seed %d, %s\n", p.Seed, p.Digest)
+		fmt.Fprintf(table, "order\t%s, seed %d, %s\n", p.Order, p.Seed, p.Digest)
 		for _, w := range p.Warnings {
 			fmt.Fprintf(table, "note\t%s\n", w)
 		}

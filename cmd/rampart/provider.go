@@ -9,6 +9,7 @@ import (
 
 	"github.com/rampart-bench/rampart/config"
 	"github.com/rampart-bench/rampart/testbed"
+	"github.com/rampart-bench/rampart/testbed/exact"
 	"github.com/rampart-bench/rampart/testbed/libvirt"
 	"github.com/rampart-bench/rampart/testbed/netns"
 )
@@ -43,6 +44,8 @@ func (c *cli) chooseProvider(ctx context.Context, cfg *config.Config, after fate
 		return chosenProvider{Provider: c.netnsProvider(), name: "netns"}, nil
 	case "libvirt":
 		return c.libvirtWithImage(ctx, cfg, after)
+	case exact.Name:
+		return chosenProvider{}, noTestbed("up")
 	case "auto":
 		return c.chooseAutomatically(ctx, cfg, after)
 	}

@@ -2,7 +2,10 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -12,59 +15,155 @@ import (
 	"github.com/rampart-bench/rampart/experiments/analysis"
 	"github.com/rampart-bench/rampart/experiments/record"
 	"github.com/rampart-bench/rampart/report"
+	"github.com/rampart-bench/rampart/report/export"
 )
 
+// reportFlags are the flags of report.
+type reportFlags struct {
+	formats []string
+	out     string
+	exports []string
+}
+
 func (c *cli) reportCommand() *cobra.Command {
-	var formats []string
+	var flags reportFlags
 	cmd := &cobra.Command{
-		Use:   "report DIR",
-		Short: "Render the report of a results folder again",
-		Long:  "Render the report of a results folder again from its records. It needs neither root nor a testbed.",
-		Args:  cobra.ExactArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
-			return c.renderAfterRun(args[0], report.Spec{Formats: formats})
+		Use:   "report DIR...",
+		Short: "Render the report of results folders again",
+		Long: "Render the report of a results folder again from its records. It needs neither root nor a testbed.\n\n" +
+			"Several folders make one report, into the folder given with --out, in which the claims stand side by\n" +
+			"side. Their records are never pooled.",
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(_ *cobra.Command, dirs []string) error {
+			if len(dirs) > 1 {
+				return c.reportSeveral(dirs, flags)
+			}
+			return c.reportOne(dirs[0], flags)
 		},
 	}
-	cmd.Flags().StringSliceVar(&formats, "format", nil, "html, markdown, or both (the default)")
+	cmd.Flags().StringSliceVar(&flags.formats, "format", nil, "html, markdown, or both (the default)")
+	cmd.Flags().StringVarP(&flags.out, "out", "o", "", "where the report of several folders goes")
+	cmd.Flags().StringArrayVar(&flags.exports, "export", nil, "also write the records to `FILE`: .csv, .parquet, or .bench for benchstat")
 	c.jsonFlag(cmd)
 	return cmd
 }
 
-// renderAfterRun analyses the records of a folder, writes the report beside them, and prints the
-// verdicts.
-func (c *cli) renderAfterRun(dir string, spec report.Spec) error {
+func (c *cli) reportOne(dir string, flags reportFlags) error {
+	if flags.out != "" {
+		return usagef("report %s: the report of one folder goes into that folder; --out is for several", dir)
+	}
+	if err := exportAll(dir, flags.exports); err != nil {
+		return err
+	}
+	return c.render(dir, report.Spec{Formats: flags.formats})
+}
+
+// analyse reads a results folder and draws the findings from its records.
+func analyse(dir string) (report.Input, error) {
 	manifest, err := record.ReadManifest(dir)
 	if err != nil {
-		return err
+		return report.Input{}, err
 	}
 	var study analysis.Study
 	if err := json.Unmarshal(manifest.Study, &study); err != nil {
-		return fmt.Errorf("report %s: decode the study in the manifest: %w", dir, err)
+		return report.Input{}, fmt.Errorf("report %s: decode the study in the manifest: %w", dir, err)
 	}
 	findings, err := analysis.Analyze(study, record.ReadDir(dir, record.Options{SkipSamples: true}))
 	if err != nil {
-		return fmt.Errorf("report %s: %w", dir, err)
+		return report.Input{}, fmt.Errorf("report %s: %w", dir, err)
 	}
 	digest, err := record.Digest(dir)
+	if err != nil {
+		return report.Input{}, err
+	}
+	return report.Input{Manifest: manifest, Findings: findings, RecordsDigest: digest}, nil
+}
+
+// render writes the report of a folder into it and prints the verdicts.
+func (c *cli) render(dir string, spec report.Spec) error {
+	in, err := analyse(dir)
 	if err != nil {
 		return err
 	}
 	if spec.Title == "" {
-		spec.Title = study.Title
+		spec.Title = in.Findings.Study.Title
 	}
-	files, err := report.Render(dir, report.Input{Manifest: manifest, Findings: findings, RecordsDigest: digest}, spec)
+	files, err := report.Render(dir, in, spec)
 	if err != nil {
 		return fmt.Errorf("report %s: %w", dir, err)
 	}
 	if c.json {
-		return c.printJSON(findings)
+		return c.printJSON(in.Findings)
 	}
-	fmt.Fprint(c.stdout, report.Summary(findings))
-	fmt.Fprintf(c.stdout, "records  %s\n", digest)
-	for _, name := range []string{"index.html", "report.md"} {
-		if i := slices.IndexFunc(files, func(f string) bool { return strings.HasSuffix(f, name) }); i >= 0 {
-			fmt.Fprintf(c.stdout, "report   %s\n", filepath.Join(dir, name))
+	fmt.Fprint(c.stdout, report.Summary(in.Findings))
+	fmt.Fprintf(c.stdout, "records  %s\n", in.RecordsDigest)
+	c.printPages(files)
+	return nil
+}
+
+// printPages names the pages among the files of a report.
+func (c *cli) printPages(files []string) {
+	for _, file := range files {
+		if name := filepath.Base(file); name == "index.html" || name == "report.md" {
+			fmt.Fprintf(c.stdout, "report   %s\n", file)
+		}
+	}
+}
+
+// reportSeveral sets folders side by side, named by their own names.
+func (c *cli) reportSeveral(dirs []string, flags reportFlags) error {
+	if flags.out == "" {
+		return usagef("report: several folders make a report of their own: say where it goes with --out DIR")
+	}
+	if len(flags.exports) > 0 {
+		return usagef("report: --export is for one folder: records of several are never pooled")
+	}
+	var folders []report.Folder
+	for _, dir := range dirs {
+		in, err := analyse(dir)
+		if err != nil {
+			return err
+		}
+		folders = append(folders, report.Folder{Name: filepath.Base(filepath.Clean(dir)), Input: in})
+	}
+	if err := os.MkdirAll(flags.out, 0o755); err != nil {
+		return fmt.Errorf("report: %w", err)
+	}
+	title := folders[0].Findings.Study.Title
+	files, err := report.RenderSeveral(flags.out, folders, report.Spec{Title: title, Formats: flags.formats})
+	if err != nil {
+		return err
+	}
+	c.printPages(files)
+	return nil
+}
+
+// exportFormats are the formats by the ending of the file.
+var exportFormats = map[string]string{".csv": export.CSV, ".parquet": export.Parquet, ".bench": export.Benchmark}
+
+// exportAll writes the records of a folder to every file asked for.
+func exportAll(dir string, files []string) error {
+	for _, file := range files {
+		format, ok := exportFormats[filepath.Ext(file)]
+		if !ok {
+			endings := slices.Sorted(maps.Keys(exportFormats))
+			return usagef("report: export %s: the name must end in %s", file, strings.Join(endings, ", "))
+		}
+		if err := exportTo(dir, file, format); err != nil {
+			return fmt.Errorf("report: export %s: %w", file, err)
 		}
 	}
 	return nil
+}
+
+func exportTo(dir, file, format string) (err error) {
+	if _, err := record.ReadManifest(dir); err != nil {
+		return err
+	}
+	f, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	return export.Write(f, format, record.ReadDir(dir, record.Options{SkipSamples: true}))
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/rampart-bench/rampart/experiments"
 	"github.com/rampart-bench/rampart/experiments/record"
 	"github.com/rampart-bench/rampart/testbed"
+	"github.com/rampart-bench/rampart/testbed/exact"
 )
 
 // runFlags are the flags of run.
@@ -25,6 +26,7 @@ type runFlags struct {
 	out   string
 	keep  bool
 	fresh bool
+	jobs  int
 }
 
 func (c *cli) runCommand() *cobra.Command {
@@ -45,6 +47,7 @@ func (c *cli) runCommand() *cobra.Command {
 	cmd.Flags().StringVarP(&flags.out, "out", "o", "", "the results folder (default results/NAME-TIME)")
 	cmd.Flags().BoolVar(&flags.keep, "keep", false, "leave the testbed up")
 	cmd.Flags().BoolVar(&flags.fresh, "fresh", false, "begin a new folder even where an unfinished one could go on")
+	cmd.Flags().IntVarP(&flags.jobs, "jobs", "j", 0, "with provider exact: machines side by side (default: one a processor)")
 	c.jsonFlag(cmd)
 	return cmd
 }
@@ -62,6 +65,16 @@ func (c *cli) runStudy(ctx context.Context, flags runFlags) (err error) {
 	dir, resuming, err := c.resultsFolder(cfg, schedules, flags)
 	if err != nil {
 		return err
+	}
+	study := &study{cli: c, cfg: cfg, schedules: schedules, dir: dir, resuming: resuming}
+	if cfg.Provider == exact.Name {
+		if err := c.runExact(ctx, study, flags); err != nil {
+			return err
+		}
+		return c.render(dir, cfg.Report)
+	}
+	if flags.jobs != 0 {
+		return usagef("run: --jobs %d: only provider exact measures several things at a time and gets the same figures", flags.jobs)
 	}
 	mode := destroyTestbed
 	if flags.keep {
@@ -87,11 +100,11 @@ func (c *cli) runStudy(ctx context.Context, flags runFlags) (err error) {
 		err = errors.Join(err, bench.finish(ctx, kept || flags.keep))
 	}()
 
-	study := &study{cli: c, cfg: cfg, schedules: schedules, dir: dir, resuming: resuming, bench: bench}
+	study.bench = bench
 	if err := study.measure(ctx); err != nil {
 		return err
 	}
-	return c.renderAfterRun(dir, cfg.Report)
+	return c.render(dir, cfg.Report)
 }
 
 // testbedForRun takes the testbed that was left up on purpose, or makes one.
@@ -164,6 +177,23 @@ func (s *study) measure(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	return s.fill(ctx, manifest, func(folder *record.Folder, observe func(experiments.Progress)) error {
+		execution := &experiments.Execution{
+			Schedules:  s.schedules,
+			Testbed:    s.cfg.Testbed,
+			Fresh:      s.bench.fresh,
+			Executable: exe,
+			Done:       folder.Done,
+			Append:     folder.Append,
+			Observe:    observe,
+			Log:        s.log,
+		}
+		return execution.Run(ctx, s.bench.current)
+	})
+}
+
+// fill opens the results folder and lets work fill it. Whatever becomes of that, the manifest says so.
+func (s *study) fill(ctx context.Context, manifest record.Manifest, work func(folder *record.Folder, observe func(experiments.Progress)) error) error {
 	folder, err := s.openFolder(manifest)
 	if err != nil {
 		return err
@@ -177,24 +207,14 @@ func (s *study) measure(ctx context.Context) (err error) {
 	}
 	show := s.newDisplay(total, already)
 	measured := 0
-	execution := &experiments.Execution{
-		Schedules:  s.schedules,
-		Testbed:    s.cfg.Testbed,
-		Fresh:      s.bench.fresh,
-		Executable: exe,
-		Done:       folder.Done,
-		Append:     folder.Append,
-		Observe: func(p experiments.Progress) {
-			measured++
-			if p.Record.Status == record.Failed {
-				s.log.Warn("run failed", "experiment", p.Record.Experiment, "sequence", p.Record.Sequence,
-					"firewall", p.Record.Treatment.Firewall, "rules", p.Record.Treatment.Rules, "cause", p.Record.Error)
-			}
-			show.show(p)
-		},
-		Log: s.log,
-	}
-	err = execution.Run(ctx, s.bench.current)
+	err = work(folder, func(p experiments.Progress) {
+		measured++
+		if p.Record.Status == record.Failed {
+			s.log.Warn("run failed", "experiment", p.Record.Experiment, "sequence", p.Record.Sequence,
+				"firewall", p.Record.Treatment.Firewall, "rules", p.Record.Treatment.Rules, "cause", p.Record.Error)
+		}
+		show.show(p)
+	})
 	show.done()
 	outcome := "complete"
 	switch {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/rampart-bench/rampart/config"
 	"github.com/rampart-bench/rampart/testbed"
+	"github.com/rampart-bench/rampart/testbed/exact"
 	"github.com/rampart-bench/rampart/testbed/libvirt"
 )
 
@@ -231,6 +232,9 @@ func (c *cli) ssh(ctx context.Context, flags configFlags, role testbed.Role, com
 	cfg, err := c.configOrDefault(flags)
 	if err != nil {
 		return err
+	}
+	if cfg.Provider == exact.Name {
+		return noTestbed("ssh")
 	}
 	for _, provider := range c.everyProvider(cfg) {
 		defer provider.close()
