@@ -128,10 +128,11 @@ var arms = []struct{ engine, lookup string }{
 	{Nftables, Linear}, {Nftables, Indexed},
 }
 
-// eachArm runs a test in a namespace of its own for every arm.
+// eachArm runs a test in a namespace of its own for every arm, as many at once as there are processors.
 func eachArm(t *testing.T, test func(t *testing.T, engine, lookup string)) {
 	for _, arm := range arms {
 		t.Run(arm.engine+"-"+arm.lookup, func(t *testing.T) {
+			t.Parallel()
 			isolate(t)
 			test(t, arm.engine, arm.lookup)
 		})

@@ -318,7 +318,7 @@ func nftElements(ctx context.Context, want int) ([]uint32, error) {
 		if attempt >= 3 && time.Since(start) > time.Second {
 			return elements, nil
 		}
-		if err := pause(ctx, 50*time.Millisecond); err != nil {
+		if err := pause(ctx, 20*time.Millisecond); err != nil {
 			return nil, err
 		}
 	}
