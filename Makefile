@@ -1,26 +1,26 @@
 # make reproduce   a report from this machine, from nothing (PROVIDER=libvirt forces virtual machines)
-# make test        everything that can be tested, with real namespaces, libvirt and a real browser
+# make test        everything that can be tested: real namespaces, real libvirt and QEMU, a real browser
 # make bench       the project's own figures, as ratios measured in one run
 SHELL    := /bin/bash
 PROVIDER ?= auto
+SUDO     := $(if $(filter 0,$(shell id -u)),,sudo)
+AS_ROOT  := $(SUDO) env "PATH=$(PATH):/usr/sbin:/sbin" "HOME=$(HOME)"
 export CGO_ENABLED := 0
-SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
-.PHONY: all build reproduce test lint bench clean
-all: build
-
+.PHONY: build reproduce test lint bench clean
 build:
 	go build -trimpath -o rampart ./cmd/rampart
 
 reproduce: build
 	./scripts/packages reproduce $(PROVIDER)
-	mkdir -p results && ./rampart init --preset quick --output - > results/quick.hcl
-	$(SUDO) ./rampart run --config results/quick.hcl --provider $(PROVIDER)
+	mkdir -p results && ./rampart init --force --preset quick --output results/quick.hcl
+	$(AS_ROOT) ./rampart run --config results/quick.hcl --provider $(PROVIDER)
 
-test: build lint
+test: build
 	./scripts/packages test
 	./scripts/services
-	RAMPART_TEST_NO_SKIP=$(if $(CI),1) $(SUDO) env "PATH=$$PATH" go test -count=1 -timeout 40m ./...
+	$(MAKE) lint
+	$(AS_ROOT) RAMPART_AXE="$$(./scripts/axe)" RAMPART_TEST_NO_SKIP=$(if $(CI),1) go test -count=1 -timeout 40m ./...
 
 lint:
 	test -z "$$(gofmt -l .)"
@@ -28,7 +28,8 @@ lint:
 	go tool staticcheck ./...
 
 bench: build
-	$(SUDO) env "PATH=$$PATH" ./scripts/bench
+	./scripts/packages test
+	$(AS_ROOT) ./scripts/bench
 
 clean:
-	rm -rf rampart bin
+	rm -rf rampart results

@@ -9,8 +9,6 @@ import (
 // header and 4 of FCS (RFC 2544 counts both).
 const frameOverhead = 18
 
-// minFrame is the smallest frame of Ethernet, FCS included.
-const minFrame = 64
 
 // reservedNetworks are those that a link cannot have, with the reason.
 func reservedNetworks() []struct{ network, reason string } {
