@@ -111,7 +111,7 @@ func (c *Client) terminate(s *session, pid int) {
 		return // the connection is gone, and what there was goes with the node
 	}
 	defer session.Close()
-	_ = session.Run(fmt.Sprintf("kill -TERM -- -%d", pid)) // it may have ended meanwhile
+	_ = session.Run(fmt.Sprintf("kill -s TERM -- -%d", pid)) // dash knows no other spelling; it may have ended meanwhile
 }
 
 // defaultGrace is enough for any host that is not emulated.
