@@ -25,11 +25,14 @@ import (
 //	tmp/HEX.…/     a build under way
 type Store struct{ dir string }
 
+// SystemDir is where root keeps images; anybody may read them.
+const SystemDir = "/var/cache/rampart/images"
+
 // DefaultDir is /var/cache/rampart/images for root and rampart/images in the user's cache folder
 // ($XDG_CACHE_HOME, ~/.cache) for others. Root with XDG_CACHE_HOME set uses that.
 func DefaultDir() (string, error) {
 	if os.Geteuid() == 0 && os.Getenv("XDG_CACHE_HOME") == "" {
-		return "/var/cache/rampart/images", nil
+		return SystemDir, nil
 	}
 	cache, err := os.UserCacheDir()
 	if err != nil {

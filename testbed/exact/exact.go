@@ -100,7 +100,6 @@ var kernelParameters = []flag{
 	{"quiet", "", "each byte on the console is work for the guest"},
 	{"panic", "-1", "end at once; what led to it is on the console"},
 	{"mitigations", "off", "an emulated processor has nothing to mitigate"},
-	{"nokaslr", "", "addresses in a panic can be read"},
 	{"tsc", "reliable", "time is read without leaving the guest's code"},
 	{"nolapic_timer", "", "calibrating it takes half of the boot; the HPET needs no calibration"},
 	{"cryptomgr.notests", "", "testing ciphers takes as long as the rest of the boot"},
