@@ -16,6 +16,7 @@ func imageSchema() *schema {
 			{name: "mirror", kind: text, example: `"http://mirror.example.org/debian"`, doc: "Archive to take packages from. Default: the one that apt uses on this machine."},
 			{name: "components", kind: texts, example: `["main", "non-free"]`, doc: "Components of the archive. Default: main."},
 			{name: "packages", kind: texts, example: `["netperf"]`, doc: "Packages to install beyond those that the nodes need."},
+			{name: "modules", kind: texts, oneOf: images.Modules(), example: `["rtcache"]`, doc: "Kernel modules of this project to build for the kernel, with a compiler that does not go into the image."},
 		},
 	}
 }
@@ -32,6 +33,9 @@ func readImage(b *body) images.Spec {
 	}
 	if b.has("packages") {
 		spec.Packages = values(b.texts("packages"))
+	}
+	if b.has("modules") {
+		spec.Modules = values(b.texts("modules"))
 	}
 	return spec
 }

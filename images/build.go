@@ -79,11 +79,14 @@ func (b *builder) build(ctx context.Context) (Image, error) {
 
 // bootstrap installs the packages and leaves the result in bootstrap.tar.
 func (b *builder) bootstrap(ctx context.Context) error {
-	from, err := sources(ctx, b.spec)
+	from, err := findArchive(ctx, b.spec)
 	if err != nil {
 		return err
 	}
-	options, err := fetchOptions(ctx)
+	for _, s := range from.sources {
+		b.image.Sources = append(b.image.Sources, s.String())
+	}
+	modules, err := b.buildModules(ctx, from)
 	if err != nil {
 		return err
 	}
@@ -91,18 +94,15 @@ func (b *builder) bootstrap(ctx context.Context) error {
 		"mmdebstrap", "--variant=essential", "--format=tar",
 		// Merged /usr, as every installed Debian has it; a suite that comes so needs no help.
 		"--hook-dir=/usr/share/mmdebstrap/hooks/maybe-merged-usr",
-		"--components=" + strings.Join(b.spec.Components, ","),
 		"--include=" + strings.Join(b.include(), ","),
-		`--aptopt=APT::Install-Recommends "false"`, `--aptopt=Acquire::Languages "none"`,
 	}
-	for _, o := range options {
-		argv = append(argv, "--aptopt="+o)
-	}
-	argv = append(argv, b.spec.Suite, b.workFile("bootstrap.tar"))
-	for _, s := range from {
-		b.image.Sources = append(b.image.Sources, s.String())
-		argv = append(argv, s.String())
-	}
+	argv = append(argv, modules...)
+	argv = append(argv, from.arguments(b.spec.Suite, b.workFile("bootstrap.tar"))...)
+	return b.mmdebstrap(ctx, argv)
+}
+
+// mmdebstrap runs it.
+func (b *builder) mmdebstrap(ctx context.Context, argv []string) error {
 	return command{
 		argv: argv,
 		env: []string{
@@ -114,6 +114,39 @@ func (b *builder) bootstrap(ctx context.Context) error {
 		line:   b.detail,
 		mounts: true,
 	}.run(ctx)
+}
+
+// archive is where packages come from.
+type archive struct {
+	sources    []source
+	components []string
+	options    []string // of apt
+}
+
+func findArchive(ctx context.Context, spec Spec) (archive, error) {
+	a := archive{components: spec.Components}
+	var err error
+	if a.sources, err = sources(ctx, spec); err != nil {
+		return archive{}, err
+	}
+	a.options, err = fetchOptions(ctx)
+	return a, err
+}
+
+// arguments are mmdebstrap's last: what it takes to use the archive, the suite and where the result goes.
+func (a archive) arguments(suite, target string) []string {
+	argv := []string{
+		"--components=" + strings.Join(a.components, ","),
+		`--aptopt=APT::Install-Recommends "false"`, `--aptopt=Acquire::Languages "none"`,
+	}
+	for _, o := range a.options {
+		argv = append(argv, "--aptopt="+o)
+	}
+	argv = append(argv, suite, target)
+	for _, s := range a.sources {
+		argv = append(argv, s.String())
+	}
+	return argv
 }
 
 // include lists what to install. netperf is asked for by a pattern, packages of that name that have a

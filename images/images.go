@@ -24,6 +24,10 @@
 //
 // Modules load on demand (kmod is installed and the kernel's modules are in the image). A node has
 // /run/rampart, on tmpfs, as its scratch folder.
+//
+// Modules of this project ([Spec].Modules) are compiled for the kernel that is being installed, in a
+// root file system that goes away again, and are in the image's folder of modules as if Debian had
+// shipped them: `modprobe rtcache` loads it, nothing else does.
 package images
 
 import "path/filepath"
@@ -59,6 +63,7 @@ type Spec struct {
 	Mirror     string   `json:"mirror,omitempty"`     // default: the one that apt uses here
 	Components []string `json:"components,omitempty"` // default: main
 	Packages   []string `json:"packages,omitempty"`   // beyond what the nodes need
+	Modules    []string `json:"modules,omitempty"`    // kernel modules of ours to build for the kernel: see [Modules]
 }
 
 // Image is a built image in a store. What is stored never changes.

@@ -60,6 +60,7 @@ func (s Spec) withDefaults() Spec {
 	}
 	s.Components = sortedSet(s.Components)
 	s.Packages = sortedSet(s.Packages)
+	s.Modules = sortedSet(s.Modules)
 	return s
 }
 
@@ -96,6 +97,16 @@ func (s Spec) Validate() error {
 			bad("%q is not the name of a Debian package", p)
 		}
 	}
+	for _, m := range s.Modules {
+		if !slices.Contains(Modules(), m) {
+			bad("modules: %q: use %s", m, strings.Join(Modules(), " or "))
+		}
+	}
+	if len(s.Modules) > 0 {
+		if _, err := headersPackage(s.Kernel); err != nil {
+			bad("%w", err)
+		}
+	}
 	if s.Mirror != "" {
 		if u, err := url.Parse(s.Mirror); err != nil || u.Scheme == "" || strings.ContainsAny(s.Mirror, " \t\n[]") {
 			bad("mirror = %q: use the address of a Debian archive, such as https://mirror.example/debian", s.Mirror)
@@ -111,7 +122,11 @@ func (s Spec) Digest() string {
 	s.Name = ""
 	h := sha256.New()
 	enc := json.NewEncoder(h)
-	for _, part := range []any{recipeVersion, s, nodePackages(), addedFiles()} {
+	parts := []any{recipeVersion, s, nodePackages(), addedFiles()}
+	if len(s.Modules) > 0 {
+		parts = append(parts, compilerPackages(), moduleRecipe(s.Modules))
+	}
+	for _, part := range parts {
 		if err := enc.Encode(part); err != nil {
 			panic(err) // strings, numbers and lists of them
 		}

@@ -21,6 +21,7 @@ func TestDigestNamesWhatIsAskedFor(t *testing.T) {
 	for _, s := range []Spec{
 		{Suite: "trixie"}, {Kernel: "linux-image-amd64"}, {Mirror: "http://mirror.example/debian"},
 		{Components: []string{"main", "non-free"}}, {Packages: []string{"tcpdump"}}, {Packages: []string{"tcpdump", "strace"}},
+		{Modules: []string{"rtcache"}},
 	} {
 		if other, ok := seen[s.Digest()]; ok {
 			t.Errorf("%+v and %+v have the same digest", s, other)
@@ -42,11 +43,12 @@ func TestValidateNamesEveryMistake(t *testing.T) {
 	err := Spec{
 		Name: "x", Suite: "--bad", Kernel: "-o", Mirror: "not an address", Components: []string{"main universe"},
 		Packages: []string{"a b", "?exact-name(x)", "pkg=1.0"},
+		Modules:  []string{"../files"},
 	}.Validate()
 	if err == nil {
 		t.Fatal("accepted")
 	}
-	for _, text := range []string{`"--bad"`, `"-o"`, `"not an address"`, `"main universe"`, `"a b"`, `"?exact-name(x)"`, `"pkg=1.0"`} {
+	for _, text := range []string{`"--bad"`, `"-o"`, `"not an address"`, `"main universe"`, `"a b"`, `"?exact-name(x)"`, `"pkg=1.0"`, `"../files"`, "linux-image-…"} {
 		if !strings.Contains(err.Error(), text) {
 			t.Errorf("%s is not named in:\n%v", text, err)
 		}
