@@ -9,7 +9,6 @@ import (
 // header and 4 of FCS (RFC 2544 counts both).
 const frameOverhead = 18
 
-
 // reservedNetworks are those that a link cannot have, with the reason.
 func reservedNetworks() []struct{ network, reason string } {
 	return []struct{ network, reason string }{
