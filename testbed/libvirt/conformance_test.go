@@ -25,7 +25,8 @@ func skip(t testing.TB, reason string) {
 	t.Skip(reason)
 }
 
-// The tests have a pool of their own, so that they can remove it whatever else is going on.
+// The tests have a pool of their own, apart from that of testbeds in use. The image stays in it, so that
+// only the first run uploads.
 const testPool = "rampart-test"
 
 // testImage builds the image once for all tests, or takes the one that was built before.
