@@ -38,10 +38,8 @@ type nic struct {
 // machineType is QEMU's; libvirt turns the alias into the newest version of it, which is recorded.
 const machineType = "q35"
 
-// metadataNamespace marks our own element in a domain's XML.
-const metadataNamespace = "https://github.com/rampart-bench/rampart"
-
-// domainMetadata says whose domain it is, for people who find it with virsh.
+// domainMetadata is our own element in a domain's XML. It says whose domain it is, for people who find
+// it with virsh.
 type domainMetadata struct {
 	XMLName xml.Name     `xml:"https://github.com/rampart-bench/rampart node"`
 	Testbed string       `xml:"testbed,attr"`

@@ -2,6 +2,7 @@ package libvirt
 
 import (
 	"fmt"
+	"net/netip"
 	"strconv"
 	"strings"
 
@@ -125,16 +126,25 @@ func driverLines(l testbed.LinkSpec, queues int) string {
 	return strings.Join(lines, "\n")
 }
 
-// addressLines are what ip is told of a link. The neighbour is permanent: no measurement waits for ARP.
+// addressLines are what ip is told of a link. Neighbours are permanent: no measurement waits for ARP, or
+// has it among its frames. The firewall also knows the [testbed.LinkSpec.Intruder], who lives at the
+// other end.
 func (s state) addressLines(role testbed.Role, index int, l testbed.LinkSpec) string {
 	peer := l.Nodes[0]
 	if peer == role {
 		peer = l.Nodes[1]
 	}
-	return fmt.Sprintf(`address add %[2]s dev %[1]s
-link set dev %[1]s up
-neighbour replace %[3]s lladdr %[4]s dev %[1]s nud permanent`,
-		l.Name, l.Address(role), l.Address(peer).Addr(), s.Ident.mac(peer, 1+index))
+	mac := s.Ident.mac(peer, 1+index)
+	lines := fmt.Sprintf("address add %[2]s dev %[1]s\nlink set dev %[1]s up\n", l.Name, l.Address(role))
+	lines += neighbourLine(l, l.Address(peer).Addr(), mac)
+	if role == testbed.Firewall {
+		lines += "\n" + neighbourLine(l, l.Intruder(), mac)
+	}
+	return lines
+}
+
+func neighbourLine(l testbed.LinkSpec, address netip.Addr, mac string) string {
+	return fmt.Sprintf("neighbour replace %s lladdr %s dev %s nud permanent", address, mac, l.Name)
 }
 
 // networkPreamble stops at the first command that fails, and finds interfaces by their address: the

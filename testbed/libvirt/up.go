@@ -260,24 +260,29 @@ func (p *Provider) attach(ctx context.Context, name string) (*running, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, d := range inv.domains {
-		id, _, _ := parseName(d.Name)
-		s, key, err := p.loadState(id)
-		if err != nil {
-			return nil, err
-		}
-		tb, err := p.newRunning(s)
-		if err != nil {
-			return nil, err
-		}
-		if tb.key, err = ssh.ParseKey(key); err != nil {
-			return nil, err
-		}
-		tb.watch()
-		return tb, nil
+	if len(inv.domains) > 0 {
+		return p.attachBy(inv.domains[0])
 	}
 	if !inv.empty() {
 		return nil, fmt.Errorf("none of its nodes runs: %w: remove what is left with rampart down", fs.ErrNotExist)
 	}
 	return nil, fmt.Errorf("no machine of it is there: %w: bring it up with rampart up", fs.ErrNotExist)
+}
+
+// attachBy takes over the testbed that a domain belongs to.
+func (p *Provider) attachBy(d rpc.Domain) (*running, error) {
+	id, _, _ := parseName(d.Name)
+	s, key, err := p.loadState(id)
+	if err != nil {
+		return nil, err
+	}
+	tb, err := p.newRunning(s)
+	if err != nil {
+		return nil, err
+	}
+	if tb.key, err = ssh.ParseKey(key); err != nil {
+		return nil, err
+	}
+	tb.watch()
+	return tb, nil
 }
