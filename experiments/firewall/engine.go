@@ -13,6 +13,8 @@ type Options struct {
 	// DedicatedKernel is true where nobody else uses this kernel. Unloading iptables-legacy then also
 	// removes its modules, and with them the hooks that otherwise stay as long as the namespace.
 	DedicatedKernel bool
+	// Interfaces are those towards the sender and the receiver. A flowtable takes packets from them.
+	Interfaces [2]string
 }
 
 // New makes the engine that spec names. It touches nothing yet.
@@ -27,7 +29,10 @@ func New(spec Spec, opts Options) (Engine, error) {
 	if spec.HasRules() && spec.Lookup != Linear && spec.Lookup != Indexed {
 		return nil, fmt.Errorf("make engine: lookup %q: use %s or %s", spec.Lookup, Linear, Indexed)
 	}
-	ns := namespace{opts: opts}
+	if err := spec.Settings.Validate(); err != nil {
+		return nil, fmt.Errorf("make engine: %w", err)
+	}
+	ns := namespace{opts: opts, settings: spec.Settings}
 	switch spec.Engine {
 	case None:
 		return &noEngine{ns: ns}, nil
@@ -79,7 +84,7 @@ func requireNetAdmin(engine string) error {
 		return fmt.Errorf("read capabilities: %w", err)
 	}
 	if data[0].Effective&(1<<unix.CAP_NET_ADMIN) == 0 {
-		return &UnavailableError{engine, "the process lacks CAP_NET_ADMIN: run it as root, or in a user namespace of its own"}
+		return &UnavailableError{Engine: engine, Reason: "the process lacks CAP_NET_ADMIN: run it as root, or in a user namespace of its own"}
 	}
 	return nil
 }

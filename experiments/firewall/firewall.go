@@ -1,8 +1,9 @@
 // Package firewall loads, verifies and unloads rule-sets on the device under test.
 //
 // A [Spec] names an engine and a way of looking up; a [RuleSet] is the same N entries for every
-// engine. An [Engine] is the live object. Whatever it changes it can put back, and nothing counts as
-// loaded until it was read back from the kernel.
+// engine. An [Engine] is the live object that holds the rules; beside it stands a [Tuning], which holds
+// the [Settings]: connection tracking, reverse-path filtering, flowtable, route cache. Whatever either
+// changes it can put back, and nothing counts as loaded until it was read back from the kernel.
 package firewall
 
 import (
@@ -40,6 +41,7 @@ type Spec struct {
 	Engine   string `json:"engine"`
 	Lookup   string `json:"lookup,omitempty"`
 	Position string `json:"position,omitempty"`
+	Settings
 }
 
 // HasRules reports whether the number of rules means anything to the firewall.
@@ -115,13 +117,20 @@ type Versioner interface {
 	Version(ctx context.Context) (string, error)
 }
 
-// UnavailableError says that this system cannot run an engine.
+// UnavailableError says that this system cannot run an engine, or lacks a setting.
 type UnavailableError struct {
-	Engine string
-	Reason string // with the next step
+	Engine  string
+	Setting string // in the place of an engine
+	Reason  string // with the next step
 }
 
-func (e *UnavailableError) Error() string { return "engine " + e.Engine + ": unavailable: " + e.Reason }
+func (e *UnavailableError) Error() string {
+	what := "engine " + e.Engine
+	if e.Setting != "" {
+		what = "setting " + e.Setting
+	}
+	return what + ": unavailable: " + e.Reason
+}
 
 // Loaded is what loading cost.
 type Loaded struct {

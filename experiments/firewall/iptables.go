@@ -98,7 +98,7 @@ func (e *iptablesEngine) refuseForeign() error {
 // modules are loaded on demand, and a program that is installed proves nothing.
 func (e *iptablesEngine) unavailable(err error) error {
 	lacks := func(format string, args ...any) error {
-		return &UnavailableError{e.Name(), fmt.Sprintf(format, args...) + " (" + err.Error() + ")"}
+		return &UnavailableError{Engine: e.Name(), Reason: fmt.Sprintf(format, args...) + " (" + err.Error() + ")"}
 	}
 	var already *UnavailableError
 	var failed *toolError

@@ -1,6 +1,7 @@
 package firewall
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,7 +13,10 @@ import (
 
 // namespace is the network namespace of the calling thread: what is loaded in it, and the removal of
 // what is ours.
-type namespace struct{ opts Options }
+type namespace struct {
+	opts     Options
+	settings Settings // which have a table and hooks of their own
+}
 
 // How the inventory names things: by what made them, then as the kernel does.
 const (
@@ -21,6 +25,7 @@ const (
 	ipsetPrefix  = "ipset "
 
 	ourTable     = nftPrefix + "ip " + tableName
+	tuningTable  = nftPrefix + "ip " + settingsTable
 	nftFilter    = nftPrefix + "ip filter" // of iptables-nft
 	legacyFilter = legacyPrefix + "ip filter"
 	ourIpset     = ipsetPrefix + setName
@@ -47,15 +52,19 @@ func (namespace) inventory() ([]string, error) {
 	return all, nil
 }
 
-// check holds the namespace to exactly what an engine makes: the given names and no others; hooks at
-// input, forward and output with priority 0 where there are names, and no others. fallback are the
-// hooks as the tables tell them, for a kernel that cannot list its hooks.
+// check holds the namespace to exactly what an engine makes: the given names and no others, but for
+// what the settings have made, if they are in force; hooks at input, forward and output with priority 0
+// where there are names, the settings' hooks, and no others. fallback are the hooks as the tables tell
+// them, for a kernel that cannot list its hooks.
 func (ns namespace) check(names []string, fallback []hook) ([]Check, error) {
 	all, err := ns.inventory()
 	if err != nil {
 		return nil, err
 	}
-	others := slices.DeleteFunc(all, func(name string) bool { return slices.Contains(names, name) })
+	inForce := slices.Contains(all, tuningTable) && ns.settings.hasTable()
+	others := slices.DeleteFunc(all, func(name string) bool {
+		return slices.Contains(names, name) || inForce && name == tuningTable
+	})
 	nothingElse := facts("nothing else loaded", nil, others, hint(others))
 
 	hooks, err := ipv4Hooks()
@@ -74,11 +83,17 @@ func (ns namespace) check(names []string, fallback []hook) ([]Check, error) {
 	if len(security) > 0 {
 		detail = "not counted, since they are there for every engine: " + strings.Join(security, ", ")
 	}
-	var want []string
+	var want []hook
 	if len(names) > 0 {
-		want = []string{"input 0", "forward 0", "output 0"}
+		want = []hook{{number: unix.NF_INET_LOCAL_IN}, {number: unix.NF_INET_FORWARD}, {number: unix.NF_INET_LOCAL_OUT}}
 	}
-	return []Check{facts("hooks", want, describe(hooks), detail), nothingElse}, nil
+	if inForce && errors.Is(err, errNoHookList) {
+		// The tables that were looked at are the engine's.
+		detail += "; those of the settings left out"
+	} else if inForce {
+		want = append(want, ns.settings.hooks()...)
+	}
+	return []Check{facts("hooks", describe(want), describe(hooks), detail), nothingElse}, nil
 }
 
 // hint is the next step for what should not be there.
@@ -105,10 +120,13 @@ func withoutSecurity(hooks []hook) (rest []hook, security []string) {
 	return rest, security
 }
 
-// describe names hooks as "forward 0": the place and the priority, which every engine must share.
+// describe names hooks as "forward 0": the place and the priority, which every engine must share, in
+// the order in which a packet meets them.
 func describe(hooks []hook) []string {
 	places := []string{"prerouting", "input", "forward", "output", "postrouting"}
-	slices.SortStableFunc(hooks, func(a, b hook) int { return int(a.number) - int(b.number) })
+	slices.SortStableFunc(hooks, func(a, b hook) int {
+		return cmp.Or(cmp.Compare(a.number, b.number), cmp.Compare(a.priority, b.priority))
+	})
 	var names []string
 	for _, h := range hooks {
 		place := fmt.Sprintf("hook %d", h.number)
@@ -132,6 +150,7 @@ func (ns namespace) sweep(ctx context.Context) error {
 		remove func(context.Context) error
 	}{
 		{ourTable, func(context.Context) error { return deleteTable(tableName) }},
+		{tuningTable, func(context.Context) error { return deleteTable(settingsTable) }},
 		{nftFilter, func(ctx context.Context) error { return ns.removeOurs(ctx, tool{IptablesNFT}) }},
 		{legacyFilter, func(ctx context.Context) error { return ns.removeOurs(ctx, tool{IptablesLegacy}) }},
 		{ourIpset, destroyIpset},

@@ -83,9 +83,9 @@ func (ns namespace) loadTable(ctx context.Context, engine string, load func() er
 func nftUnavailable(engine string, err error) error {
 	switch {
 	case errors.Is(err, unix.EPROTONOSUPPORT), errors.Is(err, unix.EINVAL):
-		return &UnavailableError{engine, "the kernel has no nf_tables (CONFIG_NF_TABLES and CONFIG_NF_TABLES_IPV4): try modprobe nf_tables, or use another kernel"}
+		return &UnavailableError{Engine: engine, Reason: "the kernel has no nf_tables (CONFIG_NF_TABLES and CONFIG_NF_TABLES_IPV4): try modprobe nf_tables, or use another kernel"}
 	case errors.Is(err, unix.EPERM):
-		return &UnavailableError{engine, "the kernel refuses access to this network namespace: run as root, or in a user namespace that owns it"}
+		return &UnavailableError{Engine: engine, Reason: "the kernel refuses access to this network namespace: run as root, or in a user namespace that owns it"}
 	}
 	return err
 }

@@ -69,7 +69,7 @@ func (t tool) version(ctx context.Context) (string, error) {
 	}
 	version := strings.TrimSpace(string(out))
 	if !strings.HasSuffix(version, t.backend()) {
-		return "", &UnavailableError{t.name, fmt.Sprintf("%s says %q: install an iptables whose %s has the back end %s", path, version, t.name, t.backend())}
+		return "", &UnavailableError{Engine: t.name, Reason: fmt.Sprintf("%s says %q: install an iptables whose %s has the back end %s", path, version, t.name, t.backend())}
 	}
 	return version, nil
 }
@@ -161,7 +161,7 @@ func find(engine, program string) (string, error) {
 	if program == "ipset" {
 		pkg = "ipset"
 	}
-	return "", &UnavailableError{engine, fmt.Sprintf("there is no program %s: install the package %s", program, pkg)}
+	return "", &UnavailableError{Engine: engine, Reason: fmt.Sprintf("there is no program %s: install the package %s", program, pkg)}
 }
 
 // restoreIpset loads the text of [IpsetRestore].
