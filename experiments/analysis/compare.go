@@ -36,10 +36,6 @@ func (a *analyzer) compareMetric(d *data, m Metric) {
 // family compares two firewalls wherever both have runs, and corrects for the number of comparisons.
 func (a *analyzer) family(d *data, m Metric, pair [2]string, control bool) []Comparison {
 	meetings := d.experiment.meetings(pair)
-	type sample struct {
-		place cellPair
-		x, y  []float64
-	}
 	var samples []sample
 	for _, place := range meetings {
 		x, droppedX := logs(d.series(place.a, m.Name))
@@ -49,13 +45,24 @@ func (a *analyzer) family(d *data, m Metric, pair [2]string, control bool) []Com
 				"look at the records of those runs")
 		}
 		if len(x) > 0 && len(y) > 0 {
-			samples = append(samples, sample{place, x, y})
+			samples = append(samples, sample{place.rules, place.frameSize, x, y})
 		}
 	}
 	if missing := len(meetings) - len(samples); missing > 0 {
 		a.warnings.add(fmt.Sprintf("%s: %s of %s and %s cannot be compared in %d of %d cells, where one has no run that counts",
 			d.experiment.Name, m.Name, pair[0], pair[1], missing, len(meetings)), "see the excluded runs")
 	}
+	return a.compareFamily(Comparison{Experiment: d.experiment.Name, Metric: m.Name, A: pair[0], B: pair[1], Control: control}, samples)
+}
+
+// A sample holds the logs of A and B in one cell.
+type sample struct {
+	rules, frameSize int
+	x, y             []float64
+}
+
+// compareFamily compares each sample and corrects for their number. All carry the names in label.
+func (a *analyzer) compareFamily(label Comparison, samples []sample) []Comparison {
 	out := make([]Comparison, len(samples))
 	smallest := make([]float64, len(samples))
 	refusals := make([][]error, len(samples))
@@ -65,8 +72,8 @@ func (a *analyzer) family(d *data, m Metric, pair [2]string, control bool) []Com
 		out[i], refusals[i] = newComparison(ranks, a.study.Alpha)
 		smallest[i] = ranks.SmallestP()
 		c := &out[i]
-		c.Experiment, c.Metric, c.A, c.B, c.Control = d.experiment.Name, m.Name, pair[0], pair[1], control
-		c.Rules, c.FrameSize, c.NA, c.NB = s.place.rules, s.place.frameSize, len(s.x), len(s.y)
+		c.Experiment, c.Metric, c.A, c.B, c.Control = label.Experiment, label.Metric, label.A, label.B, label.Control
+		c.Rules, c.FrameSize, c.NA, c.NB = s.rules, s.frameSize, len(s.x), len(s.y)
 	})
 	for i, errs := range refusals {
 		for _, err := range errs {
