@@ -33,18 +33,24 @@ func udpIperf3Schema() *schema {
 			{name: "duration", kind: duration, def: `"2s"`, min: `"1s"`, max: `"1h"`, doc: "Measured time of a run, in whole seconds."},
 			{name: "omit", kind: duration, def: `"0s"`, min: `"0s"`, max: `"60s"`, doc: "Time before that, thrown away, in whole seconds."},
 			{name: "rate", kind: rate, def: `"0"`, min: `"0"`, max: `"1000G"`, doc: "Offered load, payload bit/s; 0 is as fast as the sender can."},
+			{name: "datagrams", kind: whole, def: "0", min: "0", max: "1000000000", doc: "End a run after so many datagrams instead of after `duration` and without `omit`; 0 is by duration. For provider `exact`, where a second is a billion instructions to be emulated: some thousand datagrams say as much."},
 		},
 	}
 }
 
 func readMeasurement(b *body) experiments.Measurement {
 	if b.label == experiments.UDPIperf3 {
-		return experiments.Measurement{
-			Kind:     b.label,
-			Duration: b.seconds("duration"),
-			Omit:     b.seconds("omit"),
-			Rate:     b.amount("rate"),
+		m := experiments.Measurement{
+			Kind:      b.label,
+			Duration:  b.seconds("duration"),
+			Omit:      b.seconds("omit"),
+			Rate:      b.amount("rate"),
+			Datagrams: b.whole("datagrams"),
 		}
+		if m.Datagrams > 0 {
+			m.Duration, m.Omit = 0, 0
+		}
+		return m
 	}
 	return experiments.Measurement{
 		Kind:     b.label,
@@ -79,6 +85,9 @@ func parameters(m experiments.Measurement) map[string]string {
 			"interval": m.Interval.String(),
 			"warmup":   strconv.Itoa(m.Warmup),
 		}
+	}
+	if m.Datagrams > 0 {
+		return map[string]string{"datagrams": strconv.Itoa(m.Datagrams), "rate": rateText(m.Rate)}
 	}
 	return map[string]string{
 		"duration": m.Duration.String(),

@@ -33,6 +33,8 @@ type Measurement struct {
 	Duration time.Duration `json:"duration_ns,omitempty"`
 	Omit     time.Duration `json:"omit_ns,omitempty"` // warm-up: iperf3 --omit, whole seconds
 	Rate     int64         `json:"rate,omitempty"`    // offered load, payload bit/s; 0: as fast as the sender can
+	// Datagrams ends a run after so many, in the place of Duration and Omit, which are then zero.
+	Datagrams int `json:"datagrams,omitempty"`
 }
 
 // Spec is one experiment, resolved: names looked up, defaults filled in, controls added.
@@ -76,10 +78,17 @@ func (s Spec) Firewall(name string) (firewall.Spec, error) {
 	return firewall.Spec{}, fmt.Errorf("experiment %s has no firewall %q", s.Name, name)
 }
 
-// MeasuringTime is how long the measured part of one run takes, warm-up left out.
+// datagramTime is about what a datagram takes from end to end on one processor with few rules.
+const datagramTime = 20 * time.Microsecond
+
+// MeasuringTime is how long the measured part of one run takes, warm-up left out. For a number of
+// datagrams it is an estimate.
 func (m Measurement) MeasuringTime() time.Duration {
-	if m.Kind == ICMPRTT {
+	switch {
+	case m.Kind == ICMPRTT:
 		return time.Duration(m.Count) * m.Interval
+	case m.Datagrams > 0:
+		return time.Duration(m.Datagrams) * datagramTime
 	}
 	return m.Duration
 }

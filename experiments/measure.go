@@ -285,7 +285,7 @@ func (t *trial) measureLatency(ctx context.Context) error {
 
 func (t *trial) measureStream(ctx context.Context) error {
 	m := t.spec.Measurement
-	send := traffic.Send{Target: t.target(), FrameSize: t.rec.Treatment.FrameSize, Duration: m.Duration, Omit: m.Omit, Rate: m.Rate}
+	send := traffic.Send{Target: t.target(), FrameSize: t.rec.Treatment.FrameSize, Duration: m.Duration, Omit: m.Omit, Rate: m.Rate, Datagrams: m.Datagrams}
 	var sent, received traffic.Report
 	account, err := t.account(ctx, func() (err error) {
 		if sent, err = call[traffic.Report](ctx, t.lab, testbed.Sender, methodSend, send); err != nil {

@@ -42,6 +42,8 @@ type Send struct {
 	Duration  time.Duration `json:"duration_ns"` // whole seconds: iperf3 takes no others
 	Omit      time.Duration `json:"omit_ns"`     // warm-up before, whole seconds
 	Rate      int64         `json:"rate"`        // payload bit/s; 0: as fast as the sender can
+	// Datagrams ends the stream after so many, in the place of Duration.
+	Datagrams int `json:"datagrams,omitempty"`
 }
 
 const defaultPort = 5201
@@ -60,7 +62,13 @@ func (s Send) Validate() error {
 	if !s.Target.Is4() {
 		bad("target %v: an IPv4 address is needed", s.Target)
 	}
-	if s.Duration < time.Second || s.Duration%time.Second != 0 || s.Duration > 24*time.Hour {
+	switch {
+	case s.Datagrams < 0:
+		bad("datagrams = %d must not be negative", s.Datagrams)
+	case s.Datagrams > 0 && (s.Duration != 0 || s.Omit != 0):
+		bad("datagrams = %d: a stream that ends after so many has no duration (%v) and no omit (%v)", s.Datagrams, s.Duration, s.Omit)
+	case s.Datagrams > 0:
+	case s.Duration < time.Second || s.Duration%time.Second != 0 || s.Duration > 24*time.Hour:
 		bad("duration = %v: iperf3 needs whole seconds, 1 s to 24 h", s.Duration)
 	}
 	if s.Omit < 0 || s.Omit%time.Second != 0 || s.Omit > 10*time.Minute {
@@ -75,13 +83,16 @@ func (s Send) Validate() error {
 // argv is the command line.
 func (s Send) argv() []string {
 	seconds := func(d time.Duration) string { return strconv.Itoa(int(d / time.Second)) }
-	return []string{iperf3,
+	argv := []string{iperf3,
 		"--client", s.Target.String(), "--port", strconv.Itoa(int(portOr(s.Port))),
 		"--udp", "--bitrate", strconv.FormatInt(s.Rate, 10),
 		"--length", strconv.Itoa(s.FrameSize - PayloadOverhead),
-		"--time", seconds(s.Duration), "--omit", seconds(s.Omit),
 		"--json",
 	}
+	if s.Datagrams > 0 {
+		return append(argv, "--blockcount", strconv.Itoa(s.Datagrams))
+	}
+	return append(argv, "--time", seconds(s.Duration), "--omit", seconds(s.Omit))
 }
 
 // Run sends the stream and returns what the sending end says about it. Cancelling ctx kills iperf3.
