@@ -23,10 +23,12 @@ const (
 // behind it. Sender and DUT then share one processor, and a DUT that gets slower makes the sender slower
 // by as much: there is no loss that could show it. So a processor that is fully busy counts as
 // saturated if it handles packets at all, and that it was the DUT's work which grew can be seen in
-// the treatments, not in one run. In VMs the DUT has processors of its own, and saturated means its own work.
+// the treatments, not in one run. Where there is one processor only, it has nothing else to be busy with,
+// and a load of some milliseconds has too few ticks of the kernel's clock to tell a share from. In VMs the DUT has processors of its own, and saturated means its own work.
 func Saturated(s Snapshot) (cpu CPU, ok bool) {
 	for _, c := range s.CPUs {
-		if t := c.Total(); t > 0 && c.Busy() >= saturatedBusy && c.SoftIRQ/t >= saturatedSoftIRQ {
+		t := c.Total()
+		if t > 0 && c.Busy() >= saturatedBusy && (len(s.CPUs) == 1 || c.SoftIRQ/t >= saturatedSoftIRQ) {
 			return c, true
 		}
 	}
