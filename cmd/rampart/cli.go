@@ -22,6 +22,7 @@ type cli struct {
 	json    bool
 	quiet   bool
 	verbose bool
+	gate    gate
 	log     *slog.Logger
 }
 

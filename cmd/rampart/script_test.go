@@ -62,10 +62,11 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"status": exitsWith,
-			"spawn":  spawn,
-			"signal": signalJob,
-			"await":  await,
+			"status":    exitsWith,
+			"spawn":     spawn,
+			"signal":    signalJob,
+			"await":     await,
+			"synthetic": synthetic,
 		},
 	})
 }

@@ -98,7 +98,7 @@ func (c *cli) format(paths []string, check bool) error {
 		}
 	}
 	if check && unformatted > 0 {
-		return withHint(&gateError{fmt.Errorf("fmt: %d files are not formatted", unformatted)}, "rampart fmt formats them")
+		return gatef("rampart fmt formats them", "fmt: %d files are not formatted", unformatted)
 	}
 	return nil
 }
