@@ -10,7 +10,7 @@ import "fmt"
 //	       h0      h1        h2           h3        h4
 //
 // h0 to h4 are counted by five counters that know nothing of each other; the answers (or the
-// acknowledgements of iperf3's control connection) come back by five more. Without loss all are
+// acknowledgements of a stream's control connection) come back by five more. Without loss all are
 // equal. With loss, the sum of the differences is the loss.
 type Account struct {
 	FrameSize int    `json:"frame_size"`
@@ -84,7 +84,7 @@ func lossDetail(loss int64) string {
 
 func (s Snapshot) protocol(protocol, counter string) int64 { return s.Protocols[protocol][counter] }
 
-// segments is how many segments of iperf3's control connection a node sent into a link, those sent
+// segments is how many segments of a stream's control connection a node sent into a link, those sent
 // again included. TCP counts for the node as a whole, so where a node is also managed over the
 // network, by SSH, its count holds the segments of that too: the link's are then what is left of its
 // frames without datagrams and ICMP, and TCP's count is only their limit.
@@ -180,34 +180,59 @@ func (a Account) Latency(r RoundTrips) []Check {
 
 // Stream holds the counters against a [Stream].
 //
-// Three things are on the links beside the datagrams that are reported: iperf3's hand-shake (one
-// datagram each way), its control connection (as many segments as TCP counts), and at the end a few
-// datagrams that the receiver's socket got but iperf3 no longer read. These last ones the receiver
+// Three things are on the links beside the datagrams that are reported: the program's own datagrams
+// ([extras]), its control connection (as many segments as TCP counts), and at the end a few
+// datagrams that the receiver's socket got but the program no longer read. These last ones the receiver
 // cannot report as lost, since no later one came: they are what was sent beyond its last number.
 func (a Account) Stream(s Stream) []Check {
 	l := ledger{lag: a.Lag}
+	x := extrasOf(s.Sender.Tool)
 	sent, seen := s.Sender.All.Datagrams, s.Receiver.All
-	loss, unread := max(0, sent-seen.Arrived()), max(0, sent-seen.Datagrams)
+	loss, unread := max(0, sent-seen.Arrived())+x.most-x.least, max(0, sent-seen.Datagrams)
 	sender, receiver := a.Sender.Interfaces[a.Inside], a.Receiver.Interfaces[a.Outside]
-	refused := a.Sender.protocol("Udp", "SndbufErrors")
+	var refused int64
+	if x.countsRefused {
+		refused = a.Sender.protocol("Udp", "SndbufErrors")
+	}
 	again := a.Sender.protocol("Tcp", "RetransSegs") + a.Receiver.protocol("Tcp", "RetransSegs")
 
-	l.within("sender's kernel sent what iperf3 reports", sent+1, a.Sender.protocol("Udp", "OutDatagrams")+refused, uncounted, "hand-shake included")
+	l.within("sender's kernel sent what "+x.tool+" reports", sent+(x.least+x.most)/2, a.Sender.protocol("Udp", "OutDatagrams")+refused,
+		uncounted+(x.most-x.least)/2, x.what+" included")
 	l.hop("sender's frames are datagrams and control connection",
 		a.Sender.protocol("Udp", "OutDatagrams")+a.segments(a.Sender, a.Inside), int64(sender.TxPackets), loss)
 	there, _ := a.path(&l, loss+again)
 	l.sent("receiver's frames are hand-shake, control connection and ICMP",
 		a.Receiver.protocol("Udp", "OutDatagrams")+a.segments(a.Receiver, a.Outside)+a.Receiver.protocol("Icmp", "OutMsgs"), int64(receiver.TxPackets))
-	a.datagramBytes(&l)
-	l.within("iperf3 reports what the receiver's kernel gave it", a.Receiver.protocol("Udp", "InDatagrams"), seen.Arrived()+1, uncounted, "hand-shake included")
+	a.datagramBytes(&l, x, a.Sender.protocol("Udp", "OutDatagrams")+refused-sent)
+	l.within(x.tool+" reports what the receiver's kernel gave it", a.Receiver.protocol("Udp", "InDatagrams"), seen.Arrived()+1, uncounted, x.what+" included")
 	counted := there + refused + a.queueLoss() + a.Receiver.protocol("Udp", "InErrors")
-	l.within("loss counted is the loss reported", seen.Lost, counted, unread+again+uncounted+2*a.Lag,
+	l.within("loss counted is the loss reported", seen.Lost, counted, unread+again+uncounted+x.most-x.least+2*a.Lag,
 		fmt.Sprintf("%d lost in the receiver's socket; %d sent after the last one that it read", a.Receiver.protocol("Udp", "RcvbufErrors"), unread))
 	return l.checks
 }
 
-// uncounted is how many datagrams iperf3 may handle and not count: since 3.16 it stops the thread that
-// does so, which can be between the one and the other.
+// extras are the datagrams that a program sends beside those that it reports. The receiving end reads
+// one of them.
+type extras struct {
+	tool        string
+	what        string
+	least, most int64
+	payload     int64 // bytes of each
+	// countsRefused is true where the program's count of what it sent includes what the kernel refused.
+	countsRefused bool
+}
+
+// extrasOf is what is known of a program: iperf3's hand-shake, and the empty datagrams with which netperf
+// ends, of which it sends three unless the receiver's kernel has answered the first that nobody listens.
+func extrasOf(tool string) extras {
+	if tool == netperf {
+		return extras{tool: netperf, what: "empty datagrams at the end", least: 1, most: 3}
+	}
+	return extras{tool: iperf3, what: "hand-shake", least: 1, most: 1, payload: handshakePayload, countsRefused: true}
+}
+
+// uncounted is how many datagrams a program may handle and not count: since 3.16 iperf3 stops the thread that
+// does so, which can be between the one and the other; and netperf's last datagrams may be lost.
 const uncounted = 1
 
 // queueLoss is what the sender's queueing discipline dropped behind the back of the socket.
@@ -218,25 +243,26 @@ func (a Account) queueLoss() int64 {
 
 // A segment of the control connection has headers of this many bytes in a frame without FCS, TCP options
 // among them or not, and all segments together carry no more than controlPayload: names of
-// parameters and results in JSON, about 1,000 bytes in 3.12.
+// parameters and results in JSON, about 1,000 bytes in iperf3 3.12; one message of 656 bytes in netperf 2.7.
 const (
 	minSegment     = EthernetHeader + IPv4Header + 20
 	maxHeaders     = minSegment + 40
 	controlPayload = 4096
 )
 
-// datagramBytes adds the check of the frame size at the DUT. What remains of the bytes when every
+// datagramBytes adds the check of the frame size at the DUT, given how many extra datagrams were sent. What remains of the bytes when every
 // datagram is taken to have the size must be what so many segments can have: with 5,000 datagrams or
 // more, one byte more or less in each shows.
-func (a Account) datagramBytes(l *ledger) {
+func (a Account) datagramBytes(l *ledger, x extras, extra int64) {
 	in := a.DUT.Interfaces[a.Inside]
 	segments := a.segments(a.Sender, a.Inside)
-	datagrams := int64(in.RxPackets) - segments - 1
+	extra = min(max(extra, x.least), x.most)
+	datagrams := int64(in.RxPackets) - segments - extra
 	size := int64(a.FrameSize - FCS)
-	rest := int64(in.RxBytes) - datagrams*size - (handshakePayload + PayloadOverhead - FCS)
+	rest := int64(in.RxBytes) - datagrams*size - extra*(x.payload+PayloadOverhead-FCS)
 	got := any(size)
 	// A segment that was lost before the DUT, and sent again, is among the segments twice.
-	again := a.Sender.protocol("Tcp", "RetransSegs") + a.Lag
+	again := a.Sender.protocol("Tcp", "RetransSegs") + a.Lag + x.most - x.least
 	least, most := segments*minSegment, segments*maxHeaders+controlPayload
 	ok := datagrams > 0 && rest >= least-again*maxHeaders && rest <= most+again*size
 	if !ok {
@@ -261,5 +287,24 @@ func (r RoundTrips) Dropped(firewall Snapshot, inside string) []Check {
 func (r RoundTrips) Passed() []Check {
 	var l ledger
 	l.exact("probes that should pass passed", int64(r.Sent+r.WarmupSent), int64(r.Received+r.WarmupReceived), "")
+	return l.checks
+}
+
+// Load is how many packets of a stream the DUT got, from both sides, and how many of them were datagrams.
+func (a Account) Load() (packets, datagrams uint64) {
+	packets = a.DUT.Interfaces[a.Inside].RxPackets + a.DUT.Interfaces[a.Outside].RxPackets
+	others := a.segments(a.Sender, a.Inside) + a.segments(a.Receiver, a.Outside) +
+		a.Sender.protocol("Icmp", "OutMsgs") + a.Receiver.protocol("Icmp", "OutMsgs")
+	return packets, packets - min(packets, uint64(max(0, others)))
+}
+
+// Spoofed is the positive control of a reverse-path filter: probes from an address that the DUT has no
+// route to reached it, and the filter dropped every one. firewall is what the DUT counted meanwhile, and
+// inside the interface they came by.
+func (r RoundTrips) Spoofed(firewall Snapshot, inside string) []Check {
+	var l ledger
+	sent := int64(r.Sent + r.WarmupSent)
+	l.exact("probes with a spoofed source reached the DUT", sent, int64(firewall.Interfaces[inside].RxPackets), "")
+	l.exact("reverse-path filter dropped the probes with a spoofed source", sent, firewall.protocol("TcpExt", "IPReversePathFilter"), "")
 	return l.checks
 }

@@ -91,7 +91,7 @@ func (b *bench) counted(frame int, do func()) Account {
 func (b *bench) stream(send Send) Stream {
 	b.t.Helper()
 	send.Target = receiverAddr
-	must[any](b.r, "serve", Serve{Address: receiverAddr})
+	must[any](b.r, "serve", Serve{Tool: send.Tool, Address: receiverAddr})
 	sender := must[Report](b.s, "send", send)
 	receiver := must[Report](b.r, "served", nil)
 	s, err := NewStream(sender, receiver)

@@ -25,8 +25,8 @@ type Snapshot struct {
 	Kernel string `json:"kernel"`
 	// Interfaces are those of the network namespace, by name.
 	Interfaces map[string]Interface `json:"interfaces"`
-	// Protocols are the counters of /proc/net/snmp, such as Udp, InDatagrams (RFC 4113), of the
-	// network namespace.
+	// Protocols are the counters of /proc/net/snmp, such as Udp, InDatagrams (RFC 4113), and Linux's own
+	// of /proc/net/netstat, such as TcpExt, IPReversePathFilter, of the network namespace.
 	Protocols map[string]map[string]int64 `json:"protocols"`
 	// Softnet and CPUs are those of the whole kernel, by number of the processor.
 	Softnet []Softnet `json:"softnet"`
@@ -105,6 +105,11 @@ func Snap() (Snapshot, error) {
 		parse func(io.Reader) error
 	}{
 		{"/proc/self/net/snmp", func(r io.Reader) (err error) { s.Protocols, err = parseSNMP(r); return err }},
+		{"/proc/self/net/netstat", func(r io.Reader) error {
+			more, err := parseSNMP(r)
+			maps.Copy(s.Protocols, more)
+			return err
+		}},
 		{"/proc/self/net/softnet_stat", func(r io.Reader) (err error) { s.Softnet, err = parseSoftnet(r); return err }},
 		{"/proc/stat", func(r io.Reader) (err error) { s.CPUs, err = parseCPUs(r); return err }},
 	} {

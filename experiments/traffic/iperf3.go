@@ -28,39 +28,84 @@ const handshakePayload = 4
 // minPayload is what iperf3 needs for its own header: seconds, microseconds and a 64-bit number.
 const minPayload = 16
 
+// The programs that make streams.
+const (
+	Iperf3  = iperf3
+	Netperf = netperf
+)
+
 // Serve asks for the receiving end of one UDP stream.
 type Serve struct {
+	Tool    string     `json:"tool,omitempty"` // [Iperf3] (default) or [Netperf]
 	Address netip.Addr `json:"address"`
-	Port    uint16     `json:"port"` // default 5201
+	Port    uint16     `json:"port"` // default: the program's own
 }
 
 // Send asks for the sending end.
 type Send struct {
+	Tool      string        `json:"tool,omitempty"` // as the receiving end's
 	Target    netip.Addr    `json:"target"`
-	Port      uint16        `json:"port"` // default 5201
+	Port      uint16        `json:"port"` // as the receiving end's
 	FrameSize int           `json:"frame_size"`
-	Duration  time.Duration `json:"duration_ns"` // whole seconds: iperf3 takes no others
+	Duration  time.Duration `json:"duration_ns"` // whole seconds: the programs take no others
 	Omit      time.Duration `json:"omit_ns"`     // warm-up before, whole seconds
 	Rate      int64         `json:"rate"`        // payload bit/s; 0: as fast as the sender can
 	// Datagrams ends the stream after so many, in the place of Duration.
 	Datagrams int `json:"datagrams,omitempty"`
 }
 
-const defaultPort = 5201
+const iperf3Port = 5201
 
-func portOr(p uint16) uint16 {
-	if p == 0 {
-		return defaultPort
+func (s Serve) port() uint16 { return portOr(s.Port, s.Tool) }
+func (s Send) port() uint16  { return portOr(s.Port, s.Tool) }
+
+func portOr(port uint16, tool string) uint16 {
+	switch {
+	case port != 0:
+		return port
+	case tool == netperf:
+		return netperfPort
 	}
-	return p
+	return iperf3Port
+}
+
+func checkTool(tool string) error {
+	if tool != "" && tool != iperf3 && tool != netperf {
+		return fmt.Errorf("tool = %q: use %s or %s", tool, iperf3, netperf)
+	}
+	return nil
+}
+
+// UnavailableError says that a program is not installed.
+type UnavailableError struct {
+	Program string
+	Mend    string // the command that mends it
+}
+
+func (e *UnavailableError) Error() string {
+	return "program " + e.Program + ": unavailable: not installed: " + e.Mend
+}
+
+// absent turns what exec says of a program that is not there into an *UnavailableError.
+func absent(program string, err error) error {
+	if !errors.Is(err, exec.ErrNotFound) {
+		return err
+	}
+	if program == netperf || program == netserver {
+		return &UnavailableError{program, `netperf is in Debian's component non-free: add it to the components of apt's sources and apt-get install netperf; in an image: components = ["main", "non-free"]`}
+	}
+	return &UnavailableError{program, "apt-get install " + program}
 }
 
 // Validate returns every mistake in the request, joined.
 func (s Send) Validate() error {
-	errs := []error{checkFrame(s.FrameSize)}
+	errs := []error{checkFrame(s.FrameSize), checkTool(s.Tool)}
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if !s.Target.Is4() {
 		bad("target %v: an IPv4 address is needed", s.Target)
+	}
+	if s.Tool == netperf {
+		errs = append(errs, s.validateNetperf())
 	}
 	switch {
 	case s.Datagrams < 0:
@@ -69,7 +114,7 @@ func (s Send) Validate() error {
 		bad("datagrams = %d: a stream that ends after so many has no duration (%v) and no omit (%v)", s.Datagrams, s.Duration, s.Omit)
 	case s.Datagrams > 0:
 	case s.Duration < time.Second || s.Duration%time.Second != 0 || s.Duration > 24*time.Hour:
-		bad("duration = %v: iperf3 needs whole seconds, 1 s to 24 h", s.Duration)
+		bad("duration = %v: use whole seconds, 1 s to 24 h", s.Duration)
 	}
 	if s.Omit < 0 || s.Omit%time.Second != 0 || s.Omit > 10*time.Minute {
 		bad("omit = %v: iperf3 needs whole seconds, at most 10 min", s.Omit)
@@ -82,9 +127,12 @@ func (s Send) Validate() error {
 
 // argv is the command line.
 func (s Send) argv() []string {
+	if s.Tool == netperf {
+		return s.netperfArgv()
+	}
 	seconds := func(d time.Duration) string { return strconv.Itoa(int(d / time.Second)) }
 	argv := []string{iperf3,
-		"--client", s.Target.String(), "--port", strconv.Itoa(int(portOr(s.Port))),
+		"--client", s.Target.String(), "--port", strconv.Itoa(int(s.port())),
 		"--udp", "--bitrate", strconv.FormatInt(s.Rate, 10),
 		"--length", strconv.Itoa(s.FrameSize - PayloadOverhead),
 		"--json",
@@ -95,7 +143,8 @@ func (s Send) argv() []string {
 	return append(argv, "--time", seconds(s.Duration), "--omit", seconds(s.Omit))
 }
 
-// Run sends the stream and returns what the sending end says about it. Cancelling ctx kills iperf3.
+// Run sends the stream and returns what the sending end says about it. Cancelling ctx kills the program. It
+// returns an *[UnavailableError] where that is not installed.
 func (s Send) Run(ctx context.Context) (Report, error) {
 	if err := s.Validate(); err != nil {
 		return Report{}, err
@@ -110,15 +159,15 @@ func (s Send) Run(ctx context.Context) (Report, error) {
 	if ctx.Err() != nil {
 		return Report{}, fmt.Errorf("send stream to %v: %w", s.Target, ctx.Err())
 	}
-	report, err := conclude(out, err)
+	report, err := conclude(s.Tool, out, absent(cmd.Args[0], err))
 	if err != nil {
 		return Report{}, fmt.Errorf("send stream to %v: %w", s.Target, err)
 	}
 	report.Preferred = preferred
-	return report, awaitQuiet(ctx, netip.AddrPortFrom(s.Target, portOr(s.Port)))
+	return report, awaitQuiet(ctx, netip.AddrPortFrom(s.Target, s.port()))
 }
 
-// output is what iperf3 wrote.
+// output is what a program wrote.
 type output struct{ stdout, stderr bytes.Buffer }
 
 // command makes a command that dies when ctx is cancelled or this process ends, and leads a session of
@@ -133,10 +182,14 @@ func command(ctx context.Context, argv []string) (*exec.Cmd, *output) {
 	return cmd, out
 }
 
-// conclude makes a report of what iperf3 wrote, or the most telling error.
-func conclude(out *output, err error) (Report, error) {
-	if errors.Is(err, exec.ErrNotFound) {
-		return Report{}, fmt.Errorf("%w (apt-get install iperf3)", err)
+// conclude makes a report of what the program wrote, or the most telling error.
+func conclude(tool string, out *output, err error) (Report, error) {
+	var missing *UnavailableError
+	switch {
+	case errors.As(err, &missing):
+		return Report{}, missing
+	case tool == netperf:
+		return concludeNetperf(out, err)
 	}
 	report, parseErr := parseReport(out.stdout.Bytes())
 	var said *iperfError
@@ -161,8 +214,9 @@ func tail(text string) string {
 	return text
 }
 
-// A Server is the receiving end of one stream. It serves one client and ends.
+// A Server is the receiving end of one stream.
 type Server struct {
+	tool      string
 	cmd       *exec.Cmd
 	out       *output
 	at        netip.AddrPort
@@ -172,29 +226,38 @@ type Server struct {
 	stop      context.CancelFunc
 }
 
+// argv is the command line.
+func (s Serve) argv() []string {
+	if s.Tool == netperf {
+		return s.netserverArgv()
+	}
+	return []string{iperf3, "--server", "--one-off", "--bind", s.Address.String(), "--port", strconv.Itoa(int(s.port())), "--json"}
+}
+
 // listenTimeout is how long a server may take to listen.
 const listenTimeout = 5 * time.Second
 
 // Start starts the receiving end, and returns when it listens. That is seen in the tables of the
 // kernel, without a packet. ctx is for starting only; [Server.Close] ends the server.
 func (s Serve) Start(ctx context.Context) (*Server, error) {
+	if err := checkTool(s.Tool); err != nil {
+		return nil, fmt.Errorf("serve stream: %w", err)
+	}
 	if !s.Address.Is4() {
 		return nil, fmt.Errorf("serve stream: address %v: an IPv4 address is needed", s.Address)
 	}
-	at := netip.AddrPortFrom(s.Address, portOr(s.Port))
+	at := netip.AddrPortFrom(s.Address, s.port())
 	if taken, err := listening(at); err != nil {
 		return nil, fmt.Errorf("serve stream: %w", err)
 	} else if taken {
 		return nil, fmt.Errorf("serve stream: something else listens on %v already: end it, or use another port", at)
 	}
 	life, stop := context.WithCancel(context.Background())
-	server := &Server{at: at, done: make(chan struct{}), stop: stop}
-	server.cmd, server.out = command(life, []string{iperf3,
-		"--server", "--one-off", "--bind", s.Address.String(), "--port", strconv.Itoa(int(at.Port())), "--json"})
+	server := &Server{tool: s.Tool, at: at, done: make(chan struct{}), stop: stop}
+	server.cmd, server.out = command(life, s.argv())
 	if err := server.cmd.Start(); err != nil {
 		stop()
-		_, err = conclude(server.out, err)
-		return nil, fmt.Errorf("serve stream: %w", err)
+		return nil, fmt.Errorf("serve stream: %w", absent(server.cmd.Args[0], err))
 	}
 	server.preferred = setRealtime(server.cmd.Process.Pid) == nil
 	go func() {
@@ -209,7 +272,7 @@ func (s Serve) Start(ctx context.Context) (*Server, error) {
 }
 
 func (s *Server) awaitListening(ctx context.Context, at netip.AddrPort) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, listenTimeout, fmt.Errorf("iperf3 does not listen after %v", listenTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, listenTimeout, fmt.Errorf("%s does not listen after %v", s.cmd.Args[0], listenTimeout))
 	defer cancel()
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
@@ -220,24 +283,28 @@ func (s *Server) awaitListening(ctx context.Context, at netip.AddrPort) error {
 		select {
 		case <-tick.C:
 		case <-s.done:
-			if _, err := conclude(s.out, s.err); err != nil {
+			if _, err := conclude(s.tool, s.out, s.err); err != nil {
 				return err
 			}
-			return errors.New("iperf3 ended before it listened")
+			return fmt.Errorf("%s ended before it listened", s.cmd.Args[0])
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
 }
 
-// Wait waits until the stream is over, and returns what the receiving end says about it.
+// Wait waits until the stream is over, and returns what the receiving end says about it. netserver says
+// nothing itself; what it got is in the report of its client, and Wait is for after that has ended.
 func (s *Server) Wait(ctx context.Context) (Report, error) {
+	if s.tool == netperf {
+		return s.endNetserver(ctx)
+	}
 	select {
 	case <-s.done:
 	case <-ctx.Done():
 		return Report{}, fmt.Errorf("wait for end of stream: %w", context.Cause(ctx))
 	}
-	report, err := conclude(s.out, s.err)
+	report, err := conclude(s.tool, s.out, s.err)
 	if err != nil {
 		return Report{}, fmt.Errorf("receive stream: %w", err)
 	}

@@ -60,8 +60,9 @@ func serveNode() {
 
 // nodeState is what lives between requests.
 type nodeState struct {
-	server  *Server
-	watcher *Watcher
+	server   *Server
+	watcher  *Watcher
+	answerer *Answerer
 }
 
 func (s *nodeState) close() {
@@ -85,6 +86,12 @@ func (s *nodeState) do(ctx context.Context, op string, body []byte) (any, error)
 		return with(body, func(r Serve) (_ any, err error) { s.server, err = r.Start(ctx); return nil, err })
 	case "served":
 		return s.server.Wait(ctx)
+	case "answer":
+		return with(body, func(a Answer) (_ any, err error) { s.answerer, err = a.Start(); return nil, err })
+	case "answered":
+		return nil, s.answerer.Wait()
+	case "prime":
+		return with(body, func(p Prime) (any, error) { return nil, p.Run(ctx) })
 	case "close":
 		return nil, s.server.Close()
 	case "watch":

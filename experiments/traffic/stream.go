@@ -9,6 +9,7 @@ import (
 
 // A Report is what one end of a stream says about it.
 type Report struct {
+	Tool    string `json:"tool"`    // [Iperf3] or [Netperf]
 	Version string `json:"version"` // such as "iperf 3.12"
 	Sender  bool   `json:"sender"`  // which end
 	Payload int    `json:"payload"` // bytes a datagram
@@ -21,6 +22,8 @@ type Report struct {
 	CPU float64 `json:"cpu_percent"`
 	// Preferred is true when the process was allowed to be scheduled before others.
 	Preferred bool `json:"preferred"`
+	// Remote is what the sending end was told by the receiving one, where that says nothing itself.
+	Remote *Report `json:"remote,omitempty"`
 }
 
 // A Tally counts the datagrams of a stream. At the receiver Datagrams are those up to the last one that
@@ -96,7 +99,7 @@ func parseReport(text []byte) (Report, error) {
 		return Report{}, fmt.Errorf("parse iperf3's report: not one UDP stream from client to server: %+v", *start)
 	}
 	r := Report{
-		Version: out.Start.Version, Sender: out.Intervals[0].Sum.Sender, Payload: start.Block, Rate: start.Rate,
+		Tool: iperf3, Version: out.Start.Version, Sender: out.Intervals[0].Sum.Sender, Payload: start.Block, Rate: start.Rate,
 		JitterMS: out.End.Received.JitterMS, CPU: out.End.CPU.Host,
 	}
 	for _, i := range out.Intervals {
@@ -160,7 +163,7 @@ type Stream struct {
 	ReceiverBitRate float64 `json:"receiver_bit_rate"`
 	SenderFrames    int64   `json:"sender_frames"`
 	ReceiverFrames  int64   `json:"receiver_frames"`
-	Lost            int64   `json:"lost"` // as the receiver saw it: gaps in the numbers
+	Lost            int64   `json:"lost"` // as the receiver saw it (iperf3: gaps in the numbers), or what did not come (netperf)
 	FramesPerS      float64 `json:"frames_per_s"`
 	DurationS       float64 `json:"duration_s"` // of the receiver
 	OmittedS        float64 `json:"omitted_s"`  // of the receiver
@@ -172,6 +175,14 @@ type Stream struct {
 
 // NewStream joins the reports of both ends. It returns an error when they are not of one stream.
 func NewStream(sender, receiver Report) (Stream, error) {
+	if sender.Tool != receiver.Tool {
+		return Stream{}, fmt.Errorf("join reports: %q sent, but %q received", sender.Tool, receiver.Tool)
+	}
+	if sender.Remote != nil && !receiver.Sender {
+		preferred := receiver.Preferred
+		receiver = *sender.Remote
+		receiver.Preferred, sender.Remote = preferred, nil
+	}
 	switch {
 	case !sender.Sender || receiver.Sender:
 		return Stream{}, errors.New("join reports: one of a sender and one of a receiver are needed")
