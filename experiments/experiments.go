@@ -16,8 +16,9 @@ import (
 
 // The kinds of measurement.
 const (
-	ICMPRTT   = "icmp_rtt"
-	UDPIperf3 = "udp_iperf3"
+	ICMPRTT    = "icmp_rtt"
+	UDPIperf3  = "udp_iperf3"
+	UDPNetperf = "udp_netperf"
 )
 
 // Measurement says what is measured in each run. Fields that do not belong to Kind are zero.
@@ -29,7 +30,7 @@ type Measurement struct {
 	Interval time.Duration `json:"interval_ns,omitempty"` // between probes
 	Warmup   int           `json:"warmup,omitempty"`      // probes thrown away first
 
-	// udp_iperf3
+	// udp_iperf3 and udp_netperf, which has neither Omit nor Rate
 	Duration time.Duration `json:"duration_ns,omitempty"`
 	Omit     time.Duration `json:"omit_ns,omitempty"` // warm-up: iperf3 --omit, whole seconds
 	Rate     int64         `json:"rate,omitempty"`    // offered load, payload bit/s; 0: as fast as the sender can

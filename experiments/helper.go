@@ -27,6 +27,9 @@ const (
 	methodReceived = "received"
 	methodWatch    = "watch"
 	methodWatched  = "watched"
+	methodAnswer   = "answer"
+	methodPrime    = "prime"
+	methodAnswered = "answered"
 )
 
 // none is a job without parameters, or an answer without content.
@@ -37,6 +40,8 @@ type loadRequest struct {
 	Firewall        firewall.Spec    `json:"firewall"`
 	Rules           firewall.RuleSet `json:"rules"`
 	DedicatedKernel bool             `json:"dedicated_kernel"`
+	// Interfaces are the firewall's towards the sender and the receiver.
+	Interfaces [2]string `json:"interfaces"`
 }
 
 type loadAnswer struct {
@@ -53,10 +58,13 @@ type unloadAnswer struct {
 type Helper struct {
 	log    *slog.Logger
 	engine firewall.Engine // nil: nothing loaded
+	tuning *firewall.Tuning
 	rules  firewall.RuleSet
 
 	server  *traffic.Server  // nil: no stream is awaited
 	watcher *traffic.Watcher // nil: nothing is watched
+	// answerer sends back what primes a flow; nil: nothing is to be sent back.
+	answerer *traffic.Answerer
 }
 
 // NewHelper makes a helper that has changed nothing yet.
@@ -77,6 +85,9 @@ func (h *Helper) Handlers() provision.Handlers {
 		methodReceived: provision.Handle(h.received),
 		methodWatch:    provision.Handle(h.watch),
 		methodWatched:  provision.Handle(h.watched),
+		methodAnswer:   provision.Handle(h.answer),
+		methodPrime:    provision.Handle(runPrime),
+		methodAnswered: provision.Handle(h.answered),
 	}
 }
 
@@ -88,6 +99,7 @@ func (h *Helper) Undo() error {
 	ctx, cancel := context.WithTimeout(context.Background(), undoTime)
 	defer cancel()
 	_, err := h.unload(ctx, none{})
+	h.stopAnswering()
 	return errors.Join(err, h.stopServing(), h.stopWatching())
 }
 
@@ -98,29 +110,44 @@ func (h *Helper) describe(ctx context.Context, interfaces []string) (record.Envi
 	return env, err
 }
 
-// load replaces what is loaded. An engine that failed half-way is unloaded again.
+// load replaces what is loaded: first the rules, then the settings beside them. What failed half-way is
+// unloaded again. The time is the engine's.
 func (h *Helper) load(ctx context.Context, req loadRequest) (loadAnswer, error) {
 	if _, err := h.unload(ctx, none{}); err != nil {
 		return loadAnswer{}, err
 	}
-	engine, err := firewall.New(req.Firewall, firewall.Options{DedicatedKernel: req.DedicatedKernel})
+	opts := firewall.Options{DedicatedKernel: req.DedicatedKernel, Interfaces: req.Interfaces}
+	engine, err := firewall.New(req.Firewall, opts)
 	if err != nil {
-		return loadAnswer{}, unavailable(err)
+		return loadAnswer{}, err
 	}
-	h.engine, h.rules = engine, req.Rules
+	tuning, err := firewall.NewTuning(req.Firewall, opts)
+	if err != nil {
+		return loadAnswer{}, err
+	}
+	h.engine, h.tuning, h.rules = engine, tuning, req.Rules
 	started := time.Now()
-	if err := engine.Load(ctx, req.Rules); err != nil {
+	err = engine.Load(ctx, req.Rules)
+	took := time.Since(started)
+	if err == nil {
+		err = tuning.Apply(ctx)
+	}
+	if err != nil {
 		_, undo := h.unload(context.WithoutCancel(ctx), none{})
 		return loadAnswer{}, unavailable(errors.Join(err, undo))
 	}
-	return loadAnswer{Duration: time.Since(started)}, nil
+	return loadAnswer{Duration: took}, nil
 }
 
-// unavailable lets an engine's absence cross the wire as what it is.
+// unavailable lets the absence of an engine, a setting or a program cross the wire as what it is.
 func unavailable(err error) error {
-	var absent *firewall.UnavailableError
-	if errors.As(err, &absent) {
-		return &provision.RemoteError{Code: provision.CodeUnavailable, Message: absent.Error()}
+	var engine *firewall.UnavailableError
+	var program *traffic.UnavailableError
+	switch {
+	case errors.As(err, &engine):
+		return &provision.RemoteError{Code: provision.CodeUnavailable, Message: engine.Error()}
+	case errors.As(err, &program):
+		return &provision.RemoteError{Code: provision.CodeUnavailable, Message: program.Error()}
 	}
 	return err
 }
@@ -132,27 +159,33 @@ func (h *Helper) verify(ctx context.Context, _ none) ([]record.Check, error) {
 		return nil, errNotLoaded
 	}
 	checks, err := h.engine.Verify(ctx, h.rules)
-	return firewallChecks(checks), err
+	if err != nil {
+		return nil, err
+	}
+	settings, err := h.tuning.Verify(ctx)
+	return firewallChecks(append(checks, settings...)), err
 }
 
 // unload removes what is loaded, and does nothing when there is nothing.
 func (h *Helper) unload(ctx context.Context, _ none) (unloadAnswer, error) {
-	engine := h.engine
+	engine, tuning := h.engine, h.tuning
 	if engine == nil {
 		return unloadAnswer{}, nil
 	}
-	if err := engine.Unload(ctx); err != nil {
+	if err := errors.Join(tuning.Restore(ctx), engine.Unload(ctx)); err != nil {
 		return unloadAnswer{}, err
 	}
-	h.engine = nil
-	var answer unloadAnswer
-	if cleaner, ok := engine.(firewall.Cleaner); ok {
-		checks, err := cleaner.Clean(ctx)
-		if err != nil {
-			return unloadAnswer{}, fmt.Errorf("look what is left: %w", err)
-		}
-		answer.Checks = firewallChecks(checks)
+	h.engine, h.tuning = nil, nil
+	checks, err := tuning.Clean(ctx)
+	if cleaner, ok := engine.(firewall.Cleaner); ok && err == nil {
+		var more []firewall.Check
+		more, err = cleaner.Clean(ctx)
+		checks = append(checks, more...)
 	}
+	if err != nil {
+		return unloadAnswer{}, fmt.Errorf("look what is left: %w", err)
+	}
+	answer := unloadAnswer{Checks: firewallChecks(checks)}
 	if resident, ok := engine.(firewall.Resident); ok {
 		residue, err := resident.Residue(ctx)
 		if err != nil {
@@ -175,6 +208,8 @@ func firewallChecks(checks []firewall.Check) []record.Check {
 type counted struct {
 	Snapshot traffic.Snapshot   `json:"snapshot"`
 	Rule     *firewall.Counters `json:"rule,omitempty"` // nil: no rule that counts is loaded
+	// Activity is of the firewall's settings. It is a reading, not a difference.
+	Activity firewall.Activity `json:"activity,omitzero"`
 }
 
 func (h *Helper) count(ctx context.Context, _ none) (counted, error) {
@@ -187,6 +222,11 @@ func (h *Helper) count(ctx context.Context, _ none) (counted, error) {
 		c.Rule = &rule
 	}
 	var err error
+	if h.tuning != nil {
+		if c.Activity, err = h.tuning.Activity(h.rules); err != nil {
+			return counted{}, err
+		}
+	}
 	c.Snapshot, err = traffic.Snap()
 	return c, err
 }
@@ -195,7 +235,11 @@ func runProbe(ctx context.Context, p traffic.Probe) (traffic.RoundTrips, error) 
 func runIntrusion(ctx context.Context, i traffic.Intrusion) (traffic.RoundTrips, error) {
 	return i.Run(ctx)
 }
-func runSend(ctx context.Context, s traffic.Send) (traffic.Report, error) { return s.Run(ctx) }
+func runSend(ctx context.Context, s traffic.Send) (traffic.Report, error) {
+	report, err := s.Run(ctx)
+	return report, unavailable(err)
+}
+func runPrime(ctx context.Context, p traffic.Prime) (none, error) { return none{}, p.Run(ctx) }
 
 // serve starts the receiving end of a stream, in the place of one that nobody asked for any more.
 func (h *Helper) serve(ctx context.Context, s traffic.Serve) (none, error) {
@@ -204,7 +248,7 @@ func (h *Helper) serve(ctx context.Context, s traffic.Serve) (none, error) {
 	}
 	server, err := s.Start(ctx)
 	h.server = server
-	return none{}, err
+	return none{}, unavailable(err)
 }
 
 // received waits for the end of the stream and says what came.
@@ -251,4 +295,29 @@ func (h *Helper) stopWatching() error {
 	}
 	_, err := h.watched(context.Background(), none{})
 	return err
+}
+
+// answer starts sending back what will prime a flow.
+func (h *Helper) answer(_ context.Context, a traffic.Answer) (none, error) {
+	h.stopAnswering()
+	answerer, err := a.Start()
+	h.answerer = answerer
+	return none{}, err
+}
+
+// answered waits until everything was sent back, and the port is free.
+func (h *Helper) answered(context.Context, none) (none, error) {
+	if h.answerer == nil {
+		return none{}, errors.New("nothing is to be answered")
+	}
+	answerer := h.answerer
+	h.answerer = nil
+	return none{}, answerer.Wait()
+}
+
+func (h *Helper) stopAnswering() {
+	if h.answerer != nil {
+		h.answerer.Close()
+		h.answerer = nil
+	}
 }

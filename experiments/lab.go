@@ -100,6 +100,16 @@ func (l *Lab) interfaces(role testbed.Role) []string {
 	return names
 }
 
+// request asks for a firewall with so many rules on this testbed.
+func (l *Lab) request(fw firewall.Spec, rules int, seed uint64) loadRequest {
+	return loadRequest{
+		Firewall:        fw,
+		Rules:           l.ruleSet(fw, rules, seed),
+		DedicatedKernel: l.testbed.Features().DedicatedKernel,
+		Interfaces:      [2]string{l.spec.Inside().Name, l.spec.Outside().Name},
+	}
+}
+
 // ruleSet is the rule-set of so many rules on this testbed.
 func (l *Lab) ruleSet(fw firewall.Spec, rules int, seed uint64) firewall.RuleSet {
 	return firewall.RuleSet{
@@ -117,7 +127,7 @@ func (l *Lab) Try(ctx context.Context, fw firewall.Spec) error {
 	if err := l.renewIfBurdened(ctx, fw); err != nil {
 		return err
 	}
-	if _, err := l.load(ctx, loadRequest{Firewall: fw, Rules: l.ruleSet(fw, 2, 1)}); err != nil {
+	if _, err := l.load(ctx, l.request(fw, 2, 1)); err != nil {
 		return err
 	}
 	checks, err := call[[]record.Check](ctx, l, testbed.Firewall, methodVerify, none{})
@@ -130,7 +140,6 @@ func (l *Lab) Try(ctx context.Context, fw firewall.Spec) error {
 
 // load loads a rule-set and returns how long the engine took.
 func (l *Lab) load(ctx context.Context, req loadRequest) (time.Duration, error) {
-	req.DedicatedKernel = l.testbed.Features().DedicatedKernel
 	answer, err := call[loadAnswer](ctx, l, testbed.Firewall, methodLoad, req)
 	if err != nil {
 		return 0, err
@@ -189,7 +198,7 @@ func (l *Lab) counting(ctx context.Context, role testbed.Role, do func() error) 
 	if err != nil {
 		return counted{}, err
 	}
-	between := counted{}
+	between := counted{Activity: after.Activity.Since(before.Activity)}
 	if between.Snapshot, err = after.Snapshot.Since(before.Snapshot); err != nil {
 		return counted{}, err
 	}

@@ -45,7 +45,7 @@ func (l *Lab) Measure(ctx context.Context, spec Spec, run design.Run) (record.Re
 	}
 	t := &trial{
 		lab: l, spec: spec, firewall: fw,
-		request: loadRequest{Firewall: fw, Rules: l.ruleSet(fw, run.Treatment.Rules, spec.Seed)},
+		request: l.request(fw, run.Treatment.Rules, spec.Seed),
 		rec:     newRecord(spec, run, l.testbed.Features().Clock),
 	}
 	started := time.Now()
@@ -125,9 +125,7 @@ func (t *trial) prepare(ctx context.Context) error {
 
 // isLoaded reports whether the firewall already holds what this run wants, from a run of its group.
 func (t *trial) isLoaded() bool {
-	want := t.request
-	want.DedicatedKernel = t.lab.loaded.DedicatedKernel
-	return t.spec.Grouped && t.lab.loaded == want
+	return t.spec.Grouped && t.lab.loaded == t.request
 }
 
 func (t *trial) load(ctx context.Context) error {
@@ -190,10 +188,42 @@ func (t *trial) control(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	checks := trips.Dropped(seen.Snapshot, inside.Name)
 	if !t.firewall.HasRules() {
-		return t.check(trafficChecks(trips.Passed()))
+		checks = trips.Passed()
 	}
-	return t.check(trafficChecks(trips.Dropped(seen.Snapshot, inside.Name)))
+	if err := t.check(trafficChecks(checks)); err != nil || t.firewall.RPFilter == 0 {
+		return err
+	}
+	return t.controlSource(ctx, probe)
+}
+
+// controlSource shows that the reverse-path filter is at work: it drops what comes from an address that
+// the DUT has no route to.
+func (t *trial) controlSource(ctx context.Context, probe traffic.Probe) error {
+	inside := t.lab.spec.Inside()
+	probe.Source = unroutable(t.lab.spec)
+	var trips traffic.RoundTrips
+	seen, err := t.lab.counted(ctx, testbed.Firewall, func() (err error) {
+		trips, err = call[traffic.RoundTrips](ctx, t.lab, testbed.Sender, methodIntrude, traffic.Intrusion{Probe: probe, Interface: inside.Name})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return t.check(trafficChecks(trips.Spoofed(seen, inside.Name)))
+}
+
+// unroutable is an address of the networks for documentation (RFC 5737) that no link uses.
+func unroutable(spec testbed.Spec) netip.Addr {
+	var addr netip.Addr
+	for _, text := range []string{"192.0.2.1", "198.51.100.1", "203.0.113.1"} {
+		addr = netip.MustParseAddr(text)
+		if !slices.ContainsFunc(spec.Links, func(l testbed.LinkSpec) bool { return l.Network.Contains(addr) }) {
+			break
+		}
+	}
+	return addr
 }
 
 // virtioLag is by how many frames the counters of virtio-net are taken to be behind at most. Seen were
@@ -230,9 +260,7 @@ func (t *trial) warmUp(ctx context.Context) error {
 		return err
 	}
 	if t.spec.Measurement.Kind != ICMPRTT {
-		serve := traffic.Serve{Address: t.target()}
-		_, err := call[none](ctx, t.lab, testbed.Receiver, methodServe, serve)
-		return err
+		return t.prepareStream(ctx)
 	}
 	probe := t.probe()
 	probe.Count = max(1, t.spec.Measurement.Warmup)
@@ -240,6 +268,44 @@ func (t *trial) warmUp(ctx context.Context) error {
 		return err
 	}
 	return t.lengths(ctx)
+}
+
+// tool is the program that makes the stream.
+func (t *trial) tool() string {
+	if t.spec.Measurement.Kind == UDPNetperf {
+		return traffic.Netperf
+	}
+	return traffic.Iperf3
+}
+
+// primings is how often a flow goes to and fro before it is measured.
+const primings = 2
+
+// prepareStream starts the receiving end. Before that it lets the kernel see both directions of the flow,
+// unless the firewall asks for the other case. iperf3 does so by itself, with its hand-shake.
+func (t *trial) prepareStream(ctx context.Context) error {
+	if t.tool() == traffic.Netperf && !t.firewall.Unprimed {
+		if err := t.prime(ctx); err != nil {
+			return err
+		}
+	}
+	serve := traffic.Serve{Tool: t.tool(), Address: t.target()}
+	_, err := call[none](ctx, t.lab, testbed.Receiver, methodServe, serve)
+	return err
+}
+
+func (t *trial) prime(ctx context.Context) error {
+	from, to := traffic.NetperfFlow(t.request.Rules.Sender, t.target())
+	answer := traffic.Answer{At: to, Count: primings}
+	if _, err := call[none](ctx, t.lab, testbed.Receiver, methodAnswer, answer); err != nil {
+		return err
+	}
+	prime := traffic.Prime{From: from, To: to, FrameSize: t.rec.Treatment.FrameSize, Count: primings}
+	if _, err := call[none](ctx, t.lab, testbed.Sender, methodPrime, prime); err != nil {
+		return err
+	}
+	_, err := call[none](ctx, t.lab, testbed.Receiver, methodAnswered, none{})
+	return err
 }
 
 // lengths ends the look at frames and checks them.
@@ -269,7 +335,7 @@ func (t *trial) measureLatency(ctx context.Context) error {
 	probe := t.probe()
 	probe.Warmup = t.spec.Measurement.Warmup
 	var trips traffic.RoundTrips
-	account, err := t.account(ctx, func() (err error) {
+	account, did, err := t.account(ctx, func() (err error) {
 		trips, err = call[traffic.RoundTrips](ctx, t.lab, testbed.Sender, methodProbe, probe)
 		return err
 	})
@@ -280,14 +346,16 @@ func (t *trial) measureLatency(ctx context.Context) error {
 	// A driver that does not stamp what it sends would make samples of another kind, which are never
 	// to be mixed with these; veth and virtio-net both do.
 	stamps := record.Check{Name: "kernel time-stamps at both ends", Want: true, Got: trips.KernelStamps, OK: trips.KernelStamps}
-	return t.check(append([]record.Check{stamps}, trafficChecks(account.Latency(trips))...))
+	checks := append([]record.Check{stamps}, trafficChecks(account.Latency(trips))...)
+	packets := account.DUT.Interfaces[account.Inside].RxPackets + account.DUT.Interfaces[account.Outside].RxPackets
+	return t.check(append(checks, firewallChecks(t.firewall.Proof(did, packets, 0))...))
 }
 
 func (t *trial) measureStream(ctx context.Context) error {
 	m := t.spec.Measurement
-	send := traffic.Send{Target: t.target(), FrameSize: t.rec.Treatment.FrameSize, Duration: m.Duration, Omit: m.Omit, Rate: m.Rate, Datagrams: m.Datagrams}
+	send := traffic.Send{Tool: t.tool(), Target: t.target(), FrameSize: t.rec.Treatment.FrameSize, Duration: m.Duration, Omit: m.Omit, Rate: m.Rate, Datagrams: m.Datagrams}
 	var sent, received traffic.Report
-	account, err := t.account(ctx, func() (err error) {
+	account, did, err := t.account(ctx, func() (err error) {
 		if sent, err = call[traffic.Report](ctx, t.lab, testbed.Sender, methodSend, send); err != nil {
 			return err
 		}
@@ -302,7 +370,11 @@ func (t *trial) measureStream(ctx context.Context) error {
 		return err
 	}
 	t.throughput(stream, account)
-	return errors.Join(t.check(trafficChecks(account.Stream(stream))), t.lengths(ctx))
+	packets, datagrams := account.Load()
+	return errors.Join(
+		t.check(trafficChecks(account.Stream(stream))),
+		t.check(firewallChecks(t.firewall.Proof(did, packets, datagrams))),
+		t.lengths(ctx))
 }
 
 // throughput sets the metrics of a stream: what the receiver got.
@@ -311,14 +383,17 @@ func (t *trial) throughput(s traffic.Stream, a traffic.Account) {
 	t.metric("receiver_frame_rate", s.FramesPerS, "1/s")
 	t.metric("sender_bit_rate", s.SenderBitRate, "bit/s")
 	t.metric("loss", float64(s.Lost)/float64(s.Lost+s.ReceiverFrames), "1")
-	t.metric("jitter", s.JitterMS*1e3, "us")
+	if s.Sender.Tool == traffic.Iperf3 { // netperf measures none
+		t.metric("jitter", s.JitterMS*1e3, "us")
+	}
 	if bound, reason := traffic.SenderBound(s, a.DUT, a.Receiver); bound {
 		t.rec.Status, t.rec.Error = record.SenderBound, reason
 	}
 }
 
-// account reads every counter of every node before and after a load.
-func (t *trial) account(ctx context.Context, load func() error) (traffic.Account, error) {
+// account reads every counter of every node before and after a load, and what the settings of the
+// firewall did meanwhile.
+func (t *trial) account(ctx context.Context, load func() error) (traffic.Account, firewall.Activity, error) {
 	a := traffic.Account{
 		FrameSize: t.rec.Treatment.FrameSize,
 		Inside:    t.lab.spec.Inside().Name,
@@ -335,14 +410,15 @@ func (t *trial) account(ctx context.Context, load func() error) (traffic.Account
 		return err
 	})
 	a.DUT = dut.Snapshot
-	if dut.Rule != nil {
+	// What a flowtable takes skips the rules and their counters; its own proof is in the settings'.
+	if skipsRules := t.firewall.Flowtable && !t.firewall.Unprimed; dut.Rule != nil && !skipsRules {
 		a.Rule = &traffic.Rule{
 			FromSender:   traffic.Count(dut.Rule.FromSender),
 			FromReceiver: traffic.Count(dut.Rule.FromReceiver),
 			Combined:     dut.Rule.Combined,
 		}
 	}
-	return a, err
+	return a, dut.Activity, err
 }
 
 func (t *trial) metric(name string, value float64, unit string) {

@@ -153,10 +153,10 @@ func TestSettingsAtWork(t *testing.T) {
 		}
 		after, err := tuning.Activity(rules)
 		must(t, err)
-		wantClean(t, s.Proof(before, after, 50, 50), nil)
+		wantClean(t, s.Proof(after.Since(before), 50, 50), nil)
 		wrong := s
 		wrong.Conntrack = !wrong.Conntrack
-		if len(failed(wrong.Proof(before, after, 50, 50))) == 0 {
+		if len(failed(wrong.Proof(after.Since(before), 50, 50))) == 0 {
 			t.Errorf("%+v: the proof does not tell", s)
 		}
 		must(t, tuning.Restore(t.Context()))
@@ -256,11 +256,11 @@ func TestProof(t *testing.T) {
 		{"not tracked", cached, Activity{CacheHits: 20000}, 1},
 		{"tracked", Settings{}, Activity{Tracked: 1}, 1},
 	} {
-		if bad := failed(c.s.Proof(Activity{Forwarded: 100}, c.after, 20000, 10000)); len(bad) != c.fails {
+		if bad := failed(c.s.Proof(c.after.Since(Activity{Forwarded: 100}), 20000, 10000)); len(bad) != c.fails {
 			t.Errorf("%s: %q", c.name, bad)
 		}
 	}
-	if len(failed(flow.Proof(Activity{}, Activity{Tracked: 1}, 0, 0))) != 1 {
+	if len(failed(flow.Proof(Activity{Tracked: 1}, 0, 0))) != 1 {
 		t.Error("nothing that arrived took the flowtable")
 	}
 }

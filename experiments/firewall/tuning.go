@@ -289,27 +289,32 @@ func parseCacheHits(text string) (uint64, error) {
 // were seen, and those that came while an entry was renewed.
 const few = 32
 
-// Proof holds what the settings saw and did while a load ran to what they are for. before and after are
-// readings around it; packets is how many packets of the load the device got, and datagrams how many of
-// them were UDP.
-func (s Settings) Proof(before, after Activity, packets, datagrams uint64) []Check {
-	checks := []Check{fact("the load's connections were tracked", s.Conntrack, after.Tracked > 0, "")}
+// Since is what was done after before was read. Connections are those that are tracked now.
+func (a Activity) Since(before Activity) Activity {
+	a.Forwarded -= before.Forwarded
+	a.CacheHits -= before.CacheHits
+	return a
+}
+
+// Proof holds what the settings saw and did while a load ran to what they are for. packets is how many
+// packets of the load the device got, and datagrams how many of them were UDP.
+func (s Settings) Proof(did Activity, packets, datagrams uint64) []Check {
+	checks := []Check{fact("the load's connections were tracked", s.Conntrack, did.Tracked > 0, "")}
 	least := func(name string, want, got uint64, detail string) {
 		want -= min(want, max(few, want/100))
 		checks = append(checks, Check{Name: name, Want: want, Got: got, OK: want > 0 && got >= want, Detail: detail})
 	}
 	if s.Flowtable {
 		// The counter stands in the forward hook: what arrived and is not in it took the flowtable.
-		past := after.Forwarded - before.Forwarded
-		detail := fmt.Sprintf("%d datagrams arrived, %d came through the forward hook", datagrams, past)
+		detail := fmt.Sprintf("%d datagrams arrived, %d came through the forward hook", datagrams, did.Forwarded)
 		if s.Unprimed {
-			least("datagrams did not take the flowtable", datagrams, past, detail)
+			least("datagrams did not take the flowtable", datagrams, did.Forwarded, detail)
 		} else {
-			least("datagrams took the flowtable", datagrams, datagrams-min(datagrams, past), detail)
+			least("datagrams took the flowtable", datagrams, datagrams-min(datagrams, did.Forwarded), detail)
 		}
 	}
 	if s.RTCache {
-		least("packets got their route from the cache", packets, after.CacheHits-before.CacheHits, fmt.Sprintf("%d packets arrived", packets))
+		least("packets got their route from the cache", packets, did.CacheHits, fmt.Sprintf("%d packets arrived", packets))
 	}
 	return checks
 }
