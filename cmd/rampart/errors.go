@@ -8,6 +8,7 @@ import (
 
 	"github.com/rampart-bench/rampart/config"
 	"github.com/rampart-bench/rampart/testbed"
+	"github.com/rampart-bench/rampart/testbed/libvirt"
 )
 
 // The exit statuses, which scripts and CI rely on.
@@ -53,11 +54,6 @@ type gateError struct{ error }
 
 func (e *gateError) Unwrap() error { return e.error }
 
-// gatef is a failed gate with the next step for the user.
-func gatef(hint, format string, args ...any) error {
-	return &gateError{&hintedError{fmt.Errorf(format, args...), hint}}
-}
-
 // A hintedError carries the next step for the user.
 type hintedError struct {
 	error
@@ -66,12 +62,10 @@ type hintedError struct {
 
 func (e *hintedError) Unwrap() error { return e.error }
 
-// withHint adds the next step to an error; nil stays nil, and a failed gate keeps its own: nothing went
-// wrong that could be tried again.
+// withHint adds the next step to an error; nil stays nil.
 func withHint(err error, format string, args ...any) error {
-	var gate *gateError
-	if err == nil || errors.As(err, &gate) {
-		return err
+	if err == nil {
+		return nil
 	}
 	return &hintedError{err, fmt.Sprintf(format, args...)}
 }
@@ -93,8 +87,20 @@ func (c *cli) printError(err error) {
 		fmt.Fprintf(c.stderr, "hint: %s\n", hinted.hint)
 		return
 	}
-	var unable *testbed.UnableError
-	if errors.As(err, &unable) && unable.Mend != "" {
-		fmt.Fprintf(c.stderr, "hint: %s\n", unable.Mend)
+	if mend := mendOf(err); mend != "" {
+		fmt.Fprintf(c.stderr, "hint: %s\n", mend)
 	}
+}
+
+// mendOf is what would make a provider usable that said it is not.
+func mendOf(err error) string {
+	var unable *testbed.UnableError
+	if errors.As(err, &unable) {
+		return unable.Mend
+	}
+	var unavailable *libvirt.UnavailableError
+	if errors.As(err, &unavailable) {
+		return unavailable.Mend
+	}
+	return ""
 }

@@ -51,8 +51,17 @@ type planned struct {
 	Warnings    []string `json:"warnings"`
 }
 
+// schedulesOf plans the experiments of a configuration for a verb that needs one.
+func schedulesOf(verb string, cfg *config.Config) ([]experiments.Schedule, error) {
+	if len(cfg.Experiments) == 0 {
+		return nil, withHint(usagef("%s: the configuration has no experiment", verb),
+			`write one, such as: experiment "latency" {}; for a testbed alone: rampart up`)
+	}
+	return experiments.Schedules(cfg.Experiments)
+}
+
 func (c *cli) plan(cfg *config.Config) error {
-	schedules, err := experiments.Schedules(cfg.Experiments)
+	schedules, err := schedulesOf("plan", cfg)
 	if err != nil {
 		return err
 	}

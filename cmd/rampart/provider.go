@@ -118,11 +118,11 @@ func (c *cli) libvirtWithImage(ctx context.Context, cfg *config.Config, after fa
 	if err != nil {
 		return chosenProvider{}, err
 	}
-	return chosenProvider{Provider: provider, name: "libvirt", image: image.Digest}, nil
+	return chosenProvider{Provider: provider, name: libvirt.Name, image: image.Digest}, nil
 }
 
 // everyProvider lists the providers that testbeds may have come from, for verbs that find testbeds
-// rather than make them.
+// rather than make them: that of the configuration first.
 func (c *cli) everyProvider(cfg *config.Config) []chosenProvider {
 	all := []chosenProvider{{Provider: c.netnsProvider(), name: "netns"}}
 	provider, err := c.libvirtProvider(cfg, libvirt.Image{}, keepTestbed)
@@ -130,7 +130,11 @@ func (c *cli) everyProvider(cfg *config.Config) []chosenProvider {
 		c.log.Debug("libvirt cannot be asked", "cause", err)
 		return all
 	}
-	return append(all, chosenProvider{Provider: provider, name: "libvirt"})
+	machines := chosenProvider{Provider: provider, name: libvirt.Name}
+	if cfg.Provider == libvirt.Name {
+		return []chosenProvider{machines, all[0]}
+	}
+	return append(all, machines)
 }
 
 // libvirtFindings asks the provider what is in its way.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -34,29 +35,41 @@ func (c *cli) reportCommand() *cobra.Command {
 			"Several folders make one report, into the folder given with --out, in which the claims stand side by\n" +
 			"side. Their records are never pooled.",
 		Args: cobra.MinimumNArgs(1),
-		RunE: func(_ *cobra.Command, dirs []string) error {
+		RunE: func(cmd *cobra.Command, dirs []string) error {
 			if len(dirs) > 1 {
-				return c.reportSeveral(dirs, flags)
+				return unlessInterrupted(cmd.Context(), func() error { return c.reportSeveral(dirs, flags) })
 			}
-			return c.reportOne(dirs[0], flags)
+			return c.reportOne(cmd.Context(), dirs[0], flags)
 		},
 	}
 	cmd.Flags().StringSliceVar(&flags.formats, "format", nil, "html, markdown, or both (the default)")
 	cmd.Flags().StringVarP(&flags.out, "out", "o", "", "where the report of several folders goes")
 	cmd.Flags().StringArrayVar(&flags.exports, "export", nil, "also write the records to `FILE`: .csv, .parquet, or .bench for benchstat")
-	c.gateFlag(cmd)
 	c.jsonFlag(cmd)
 	return cmd
 }
 
-func (c *cli) reportOne(dir string, flags reportFlags) error {
+// unlessInterrupted does what cannot stop half-way, and does not wait for its end when ctx ends: the
+// program is about to end too, and every file is either whole or not there.
+func unlessInterrupted(ctx context.Context, work func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- work() }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (c *cli) reportOne(ctx context.Context, dir string, flags reportFlags) error {
 	if flags.out != "" {
 		return usagef("report %s: the report of one folder goes into that folder; --out is for several", dir)
 	}
 	if err := exportAll(dir, flags.exports); err != nil {
 		return err
 	}
-	return c.render(dir, report.Spec{Formats: flags.formats})
+	return c.render(ctx, dir, report.Spec{Formats: flags.formats})
 }
 
 // analyse reads a results folder and draws the findings from its records.
@@ -80,8 +93,12 @@ func analyse(dir string) (report.Input, error) {
 	return report.Input{Manifest: manifest, Findings: findings, RecordsDigest: digest}, nil
 }
 
-// render writes the report of a folder into it, prints the verdicts, and holds them against the gate.
-func (c *cli) render(dir string, spec report.Spec) error {
+// render writes the report of a folder into it and prints the verdicts.
+func (c *cli) render(ctx context.Context, dir string, spec report.Spec) error {
+	return unlessInterrupted(ctx, func() error { return c.renderNow(dir, spec) })
+}
+
+func (c *cli) renderNow(dir string, spec report.Spec) error {
 	in, err := analyse(dir)
 	if err != nil {
 		return err
@@ -94,15 +111,12 @@ func (c *cli) render(dir string, spec report.Spec) error {
 		return fmt.Errorf("report %s: %w", dir, err)
 	}
 	if c.json {
-		if err := c.printJSON(in.Findings); err != nil {
-			return err
-		}
-		return c.gate.judge(claimsOf(in.Findings))
+		return c.printJSON(in.Findings)
 	}
 	fmt.Fprint(c.stdout, report.Summary(in.Findings))
 	fmt.Fprintf(c.stdout, "records  %s\n", in.RecordsDigest)
 	c.printPages(files)
-	return c.gate.judge(claimsOf(in.Findings))
+	return nil
 }
 
 // printPages names the pages among the files of a report.
@@ -123,18 +137,12 @@ func (c *cli) reportSeveral(dirs []string, flags reportFlags) error {
 		return usagef("report: --export is for one folder: records of several are never pooled")
 	}
 	var folders []report.Folder
-	var claims []gatedClaim
 	for _, dir := range dirs {
 		in, err := analyse(dir)
 		if err != nil {
 			return err
 		}
-		name := filepath.Base(filepath.Clean(dir))
-		folders = append(folders, report.Folder{Name: name, Input: in})
-		for _, claim := range claimsOf(in.Findings) {
-			claim.name = name + ": " + claim.name
-			claims = append(claims, claim)
-		}
+		folders = append(folders, report.Folder{Name: filepath.Base(filepath.Clean(dir)), Input: in})
 	}
 	if err := os.MkdirAll(flags.out, 0o755); err != nil {
 		return fmt.Errorf("report: %w", err)
@@ -145,7 +153,7 @@ func (c *cli) reportSeveral(dirs []string, flags reportFlags) error {
 		return err
 	}
 	c.printPages(files)
-	return c.gate.judge(claims)
+	return nil
 }
 
 // exportFormats are the formats by the ending of the file.

@@ -48,7 +48,6 @@ func (c *cli) runCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&flags.keep, "keep", false, "leave the testbed up")
 	cmd.Flags().BoolVar(&flags.fresh, "fresh", false, "begin a new folder even where an unfinished one could go on")
 	cmd.Flags().IntVarP(&flags.jobs, "jobs", "j", 0, "with provider exact: machines side by side (default: one a processor)")
-	c.gateFlag(cmd)
 	c.jsonFlag(cmd)
 	return cmd
 }
@@ -59,10 +58,7 @@ func (c *cli) runStudy(ctx context.Context, flags runFlags) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := c.gate.check(len(cfg.Study.Claims)); err != nil {
-		return err
-	}
-	schedules, err := experiments.Schedules(cfg.Experiments)
+	schedules, err := schedulesOf("run", cfg)
 	if err != nil {
 		return err
 	}
@@ -71,15 +67,38 @@ func (c *cli) runStudy(ctx context.Context, flags runFlags) (err error) {
 		return err
 	}
 	study := &study{cli: c, cfg: cfg, schedules: schedules, dir: dir, resuming: resuming}
-	if cfg.Provider == exact.Name {
-		if err := c.runExact(ctx, study, flags); err != nil {
-			return err
-		}
-		return c.render(dir, cfg.Report)
+	if err := study.claim(); err != nil {
+		return err
 	}
-	if flags.jobs != 0 {
+	defer func() { err = errors.Join(err, study.letGo()) }()
+	measure := c.runOnTestbed
+	switch {
+	case study.isComplete():
+		measure = c.runNothing
+	case cfg.Provider == exact.Name:
+		measure = c.runExact
+	case flags.jobs != 0:
 		return usagef("run: --jobs %d: only provider exact measures several things at a time and gets the same figures", flags.jobs)
 	}
+	if err := measure(ctx, study, flags); err != nil {
+		return err
+	}
+	return withHint(c.render(ctx, dir, cfg.Report), "the records are whole: rampart report %s renders them", dir)
+}
+
+// runNothing ends a study of which every run is there already, and only the report may not be.
+func (c *cli) runNothing(_ context.Context, s *study, _ runFlags) error {
+	c.sayf("every run of the plan is in %s already", s.dir)
+	if isFinished(s.folder.Manifest()) {
+		return nil
+	}
+	now := time.Now().UTC().Truncate(time.Second)
+	return endSession(s.folder, record.Session{Started: now, Ended: now, Outcome: outcomeComplete})
+}
+
+// runOnTestbed measures a study on a testbed of this machine.
+func (c *cli) runOnTestbed(ctx context.Context, study *study, flags runFlags) (err error) {
+	cfg := study.cfg
 	mode := destroyTestbed
 	if flags.keep {
 		mode = keepTestbed
@@ -89,6 +108,9 @@ func (c *cli) runStudy(ctx context.Context, flags runFlags) (err error) {
 		return err
 	}
 	defer chosen.close()
+	if err := study.checkProvider(chosen.name); err != nil {
+		return err
+	}
 	held, err := holdTestbed(cfg.Testbed.Name)
 	if err != nil {
 		return err
@@ -99,16 +121,21 @@ func (c *cli) runStudy(ctx context.Context, flags runFlags) (err error) {
 	if err != nil {
 		return err
 	}
+	if kept {
+		// Should the testbed break, its successor is to stay up as well.
+		lasting := *cfg
+		lasting.Provider = chosen.name
+		if chosen, err = c.chooseProvider(ctx, &lasting, keepTestbed); err != nil {
+			return errors.Join(err, tb.Close())
+		}
+		defer chosen.close()
+	}
 	bench := &bench{cli: c, provider: chosen, spec: cfg.Testbed, current: tb}
 	defer func() {
 		err = errors.Join(err, bench.finish(ctx, kept || flags.keep))
 	}()
-
 	study.bench = bench
-	if err := study.measure(ctx); err != nil {
-		return err
-	}
-	return c.render(dir, cfg.Report)
+	return study.measure(ctx)
 }
 
 // testbedForRun takes the testbed that was left up on purpose, or makes one.
@@ -137,13 +164,34 @@ func (b *bench) fresh(ctx context.Context) (testbed.Testbed, error) {
 		_ = b.current.Close()
 		b.current = nil
 	}
-	tb, err := b.bringUp(ctx, b.provider, b.spec)
+	var tb testbed.Testbed
+	var err error
+	for try := 1; ; try++ {
+		tb, err = b.bringUp(ctx, b.provider, b.spec)
+		// A daemon that is being started anew comes back within seconds.
+		if try == freshTries || !isUnable(err) {
+			break
+		}
+		b.log.Warn("the provider cannot be used at the moment; trying again", "in", freshPause, "cause", err)
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-time.After(freshPause):
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
 	b.current = tb
 	return tb, nil
 }
+
+// How often a fresh testbed is tried while the provider cannot be used, and how long after the last
+// try.
+const (
+	freshTries = 4
+	freshPause = 5 * time.Second
+)
 
 // finish closes the testbed, and removes it unless it is to stay.
 func (b *bench) finish(ctx context.Context, keep bool) error {
@@ -169,6 +217,54 @@ type study struct {
 	dir       string
 	resuming  bool
 	bench     *bench
+
+	// The results folder is ours from claim on: as folder where it has been begun, else as reserved.
+	folder   *record.Folder
+	reserved *record.Reservation
+}
+
+// claim opens or reserves the results folder, so that one that cannot be used, or that another
+// process works on, is found out before anything is brought up.
+func (s *study) claim() (err error) {
+	if s.resuming {
+		s.folder, err = record.Open(s.dir)
+	} else {
+		s.reserved, err = record.Reserve(s.dir)
+	}
+	if err != nil {
+		return withHint(fmt.Errorf("run: %w", err), "name another results folder with --out DIR")
+	}
+	return nil
+}
+
+// letGo gives the results folder back, and removes it if nothing was begun in it.
+func (s *study) letGo() error {
+	switch {
+	case s.folder != nil:
+		return s.folder.Close()
+	case s.reserved != nil:
+		return s.reserved.Cancel()
+	}
+	return nil
+}
+
+// isComplete reports whether every run of the plan has its record.
+func (s *study) isComplete() bool {
+	if s.folder == nil {
+		return false
+	}
+	total, done := s.count(s.folder)
+	return total == done
+}
+
+// checkProvider refuses to go on with another provider than a folder was begun with.
+func (s *study) checkProvider(name string) error {
+	if s.folder == nil || s.folder.Manifest().Provider == name {
+		return nil
+	}
+	then := s.folder.Manifest().Provider
+	return withHint(fmt.Errorf("resume %s: it was measured with provider %s, now it is %s", s.dir, then, name),
+		"use --provider %s, or begin a new folder with --fresh or --out DIR", then)
 }
 
 // measure fills the results folder with a record for every run of the plan.
@@ -198,9 +294,9 @@ func (s *study) measure(ctx context.Context) (err error) {
 
 // fill opens the results folder and lets work fill it. Whatever becomes of that, the manifest says so.
 func (s *study) fill(ctx context.Context, manifest record.Manifest, work func(folder *record.Folder, observe func(experiments.Progress)) error) error {
-	folder, err := s.openFolder(manifest)
+	folder, err := s.beginFolder(manifest)
 	if err != nil {
-		return err
+		return withHint(fmt.Errorf("run: %w", err), "name another results folder with --out DIR")
 	}
 	started := time.Now().UTC().Truncate(time.Second)
 	total, already := s.count(folder)
@@ -220,7 +316,7 @@ func (s *study) fill(ctx context.Context, manifest record.Manifest, work func(fo
 		show.show(p)
 	})
 	show.done()
-	outcome := "complete"
+	outcome := outcomeComplete
 	switch {
 	case ctx.Err() != nil:
 		outcome = "interrupted"
@@ -228,7 +324,11 @@ func (s *study) fill(ctx context.Context, manifest record.Manifest, work func(fo
 		outcome = "failed"
 	}
 	ending := record.Session{Started: started, Ended: time.Now().UTC().Truncate(time.Second), Runs: measured, Outcome: outcome}
-	err = errors.Join(err, endSession(folder, ending), folder.Close())
+	if errors.Is(err, record.ErrMoved) {
+		return withHint(fmt.Errorf("run %s: %w", s.cfg.Testbed.Name, err),
+			"if it was moved, --out DIR goes on from there; if it was removed, its records are lost")
+	}
+	err = errors.Join(err, endSession(folder, ending))
 	if err != nil {
 		return withHint(fmt.Errorf("run %s: %w", s.cfg.Testbed.Name, err),
 			"%d of %d runs are kept in %s; the same command goes on from there", already+measured, total, s.dir)
@@ -236,21 +336,17 @@ func (s *study) fill(ctx context.Context, manifest record.Manifest, work func(fo
 	return nil
 }
 
-func (s *study) openFolder(manifest record.Manifest) (*record.Folder, error) {
-	if s.resuming {
-		folder, err := record.Open(s.dir)
-		if err != nil {
-			return nil, err
-		}
-		if torn := folder.Torn(); torn != nil {
-			s.log.Warn("the last record was cut short and is measured again", "cause", torn)
-		}
-		if err := sameTime(folder, manifest); err != nil {
-			return nil, errors.Join(err, folder.Close())
-		}
-		return folder, nil
+// beginFolder returns the folder that was claimed, with a manifest.
+func (s *study) beginFolder(manifest record.Manifest) (_ *record.Folder, err error) {
+	if s.folder == nil {
+		s.folder, err = s.reserved.Create(manifest)
+		s.reserved = nil
+		return s.folder, err
 	}
-	return record.Create(s.dir, manifest)
+	if torn := s.folder.Torn(); torn != nil {
+		s.log.Warn("the last record was cut short and is measured again", "cause", torn)
+	}
+	return s.folder, sameTime(s.folder, manifest)
 }
 
 // sameTime refuses to mix clocks or providers in one folder.
@@ -261,6 +357,14 @@ func sameTime(folder *record.Folder, now record.Manifest) error {
 	}
 	return withHint(fmt.Errorf("resume %s: it was measured with provider %s and clock %s, now %s and %s",
 		folder.Dir(), then.Provider, then.Clock, now.Provider, now.Clock), "begin a new folder with --out DIR, or use --provider %s", then.Provider)
+}
+
+// outcomeComplete is the outcome of the session that measured the last run of the plan.
+const outcomeComplete = "complete"
+
+// isFinished reports whether a session completed the plan.
+func isFinished(m record.Manifest) bool {
+	return slices.ContainsFunc(m.Sessions, func(s record.Session) bool { return s.Outcome == outcomeComplete })
 }
 
 // endSession adds this stretch of work to the manifest.
@@ -297,7 +401,7 @@ func (c *cli) resultsFolder(cfg *config.Config, schedules []experiments.Schedule
 		return flags.out, false, nil
 	}
 	if err != nil {
-		return "", false, fmt.Errorf("run: %w", err)
+		return "", false, withHint(fmt.Errorf("run: %w", err), "name another folder with --out DIR, or restore %s from a copy: the records beside it are untouched", record.ManifestName)
 	}
 	if !samePlan(manifest, cfg, schedules) {
 		return "", false, withHint(fmt.Errorf("run: %s holds the runs of another configuration, and runs of different plans cannot be mixed", flags.out),
@@ -332,8 +436,7 @@ func unfinished(cfg *config.Config, schedules []experiments.Schedule) (string, b
 		if err != nil || !samePlan(manifest, cfg, schedules) {
 			continue
 		}
-		complete := func(s record.Session) bool { return s.Outcome == "complete" }
-		if !slices.ContainsFunc(manifest.Sessions, complete) {
+		if !isFinished(manifest) {
 			return dir, true
 		}
 	}

@@ -46,12 +46,12 @@ func (c *cli) up(ctx context.Context, flags configFlags) error {
 	if err != nil {
 		return err
 	}
+	defer chosen.close()
 	held, err := holdTestbed(cfg.Testbed.Name)
 	if err != nil {
 		return err
 	}
 	defer held.release()
-	defer chosen.close()
 	if tb, ok := c.attachKept(ctx, chosen, cfg.Testbed); ok {
 		c.sayf("testbed %s is up already", tb.Name())
 		return tb.Close()
@@ -71,16 +71,12 @@ func (c *cli) up(ctx context.Context, flags configFlags) error {
 // bringUp removes what an earlier process left of this testbed, then makes it anew.
 func (c *cli) bringUp(ctx context.Context, provider testbed.Provider, spec testbed.Spec) (testbed.Testbed, error) {
 	if err := provider.Down(ctx, spec.Name); err != nil {
-		return nil, fmt.Errorf("remove what is left of testbed %s: %w", spec.Name, err)
+		return nil, err
 	}
 	if err := forgetKept(spec.Name); err != nil {
 		return nil, fmt.Errorf("up: %w", err)
 	}
-	tb, err := provider.Up(ctx, spec)
-	if err != nil {
-		return nil, fmt.Errorf("up %s: %w", spec.Name, err)
-	}
-	return tb, nil
+	return provider.Up(ctx, spec)
 }
 
 // attachKept returns the testbed that was left up on purpose, when it is whole.
@@ -90,6 +86,9 @@ func (c *cli) attachKept(ctx context.Context, provider chosenProvider, spec test
 		return nil, false
 	}
 	tb, err := attacher.Attach(ctx, spec.Name)
+	if err == nil {
+		err = checkWhole(ctx, provider.Provider, spec.Name)
+	}
 	if err != nil {
 		c.log.Warn("the testbed that was left up cannot be used and is made anew", "cause", err)
 		return nil, false
@@ -97,14 +96,34 @@ func (c *cli) attachKept(ctx context.Context, provider chosenProvider, spec test
 	return tb, true
 }
 
+// checkWhole returns an error unless every node of a testbed runs.
+func checkWhole(ctx context.Context, provider testbed.Provider, name string) error {
+	lister, ok := provider.(testbed.Lister)
+	if !ok {
+		return nil
+	}
+	all, err := lister.List(ctx)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(all, func(info testbed.Info) bool { return info.Name == name })
+	if i < 0 {
+		return fmt.Errorf("testbed %s: %w", name, fs.ErrNotExist)
+	}
+	for _, role := range testbed.Roles() {
+		if state := all[i].Nodes[role]; state != "running" {
+			return fmt.Errorf("testbed %s: node %s is %s", name, role, state)
+		}
+	}
+	return nil
+}
+
 // takeDown removes a testbed even when the context has ended.
 func (c *cli) takeDown(ctx context.Context, provider testbed.Provider, name string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
 	defer cancel()
-	if err := errors.Join(provider.Down(ctx, name), forgetKept(name)); err != nil {
-		return withHint(fmt.Errorf("down %s: %w", name, err), "rampart down removes what is left")
-	}
-	return nil
+	err := errors.Join(provider.Down(ctx, name), forgetKept(name))
+	return withHint(err, "rampart down %s removes what is left", name)
 }
 
 func (c *cli) downCommand() *cobra.Command {
@@ -138,15 +157,42 @@ func (c *cli) down(ctx context.Context, flags configFlags, args []string) error 
 	defer held.release()
 	errs := []error{forgetKept(name)}
 	for _, provider := range c.everyProvider(cfg) {
-		if err := errors.Join(provider.Down(ctx, name), provider.close()); err != nil && !isUnable(err) {
-			errs = append(errs, fmt.Errorf("down %s: %w", name, err))
+		err := errors.Join(provider.Down(ctx, name), provider.close())
+		if err != nil && isOptional(provider, cfg, err) {
+			c.sayNotAsked(provider, cfg, err)
+			continue
 		}
+		errs = append(errs, err)
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
 	c.sayf("nothing is left of testbed %s", name)
 	return nil
+}
+
+// isOptional reports whether a verb can do without a provider that gave this error: most machines have
+// no libvirt, and who named provider netns has nothing there. Namespaces are everywhere; what cannot
+// be done with them is in the way.
+func isOptional(provider chosenProvider, cfg *config.Config, err error) bool {
+	return isUnable(err) && provider.name == libvirt.Name && cfg.Provider != libvirt.Name
+}
+
+// sayNotAsked says which provider may have more than was found. Who chose namespaces need not hear of
+// libvirt.
+func (c *cli) sayNotAsked(provider chosenProvider, cfg *config.Config, err error) {
+	if cfg.Provider != "netns" {
+		c.sayf("provider %s was not asked: %s", provider.name, brief(err))
+	}
+}
+
+// brief is what an error says without the way that led there.
+func brief(err error) string {
+	var unavailable *libvirt.UnavailableError
+	if errors.As(err, &unavailable) {
+		return unavailable.Problem
+	}
+	return err.Error()
 }
 
 func (c *cli) statusCommand() *cobra.Command {
@@ -178,12 +224,12 @@ func (c *cli) status(ctx context.Context, flags configFlags) error {
 			continue
 		}
 		found, err := lister.List(ctx)
-		if err != nil {
-			if !isUnable(err) {
-				return fmt.Errorf("status %s: %w", provider.name, err)
-			}
-			c.log.Debug("this provider cannot be asked", "provider", provider.name, "cause", err)
+		if err != nil && isOptional(provider, cfg, err) {
+			c.sayNotAsked(provider, cfg, err)
 			continue
+		}
+		if err != nil {
+			return fmt.Errorf("status %s: %w", provider.name, err)
 		}
 		infos = append(infos, found...)
 	}
@@ -243,7 +289,7 @@ func (c *cli) ssh(ctx context.Context, flags configFlags, role testbed.Role, com
 			continue
 		}
 		tb, err := attacher.Attach(ctx, cfg.Testbed.Name)
-		if errors.Is(err, fs.ErrNotExist) || isUnable(err) {
+		if errors.Is(err, fs.ErrNotExist) && !isUnable(err) || err != nil && isOptional(provider, cfg, err) {
 			continue
 		}
 		if err != nil {
@@ -259,7 +305,8 @@ func (c *cli) ssh(ctx context.Context, flags configFlags, role testbed.Role, com
 			return fmt.Errorf("ssh %s: %w", role, err)
 		}
 		shell := exec.CommandContext(ctx, argv[0], argv[1:]...)
-		shell.Stdin, shell.Stdout, shell.Stderr = c.stdin, c.stdout, os.Stderr
+		// The files themselves, so that a shell finds the person's terminal.
+		shell.Stdin, shell.Stdout, shell.Stderr = os.Stdin, os.Stdout, os.Stderr
 		if err := shell.Run(); err != nil {
 			return fmt.Errorf("ssh %s: %w", role, err)
 		}

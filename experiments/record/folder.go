@@ -44,9 +44,31 @@ var ErrLocked = errors.New("another rampart works on this folder: wait until it 
 // ErrNotEmpty says that a folder to be made already holds something.
 var ErrNotEmpty = errors.New("the folder is not empty: `rampart run --out` on a results folder resumes it, else name another")
 
-// Create makes a results folder, with its parents, and locks it. A folder that is there must be
-// empty, or hold no more than what a Create that was killed leaves behind.
+// ErrMoved says that the records are no longer where they were opened.
+var ErrMoved = errors.New("the results folder was moved or removed while it is being written to")
+
+// Create makes a results folder, as [Reserve] does, with its manifest.
 func Create(dir string, m Manifest) (*Folder, error) {
+	r, err := Reserve(dir)
+	if err != nil {
+		return nil, err
+	}
+	return r.Create(m)
+}
+
+// A Reservation is a results folder that has no manifest yet: it is known to be ours and writable
+// before a testbed, which takes minutes, can say what it is. Its end is Create or Cancel.
+type Reservation struct {
+	dir  string
+	file *os.File // the records, empty and locked
+	made bool     // the folder was not there before
+}
+
+// Reserve makes a results folder, with its parents, and locks it. A folder that is there must be
+// empty, or hold no more than what a Reserve that was killed leaves behind.
+func Reserve(dir string) (*Reservation, error) {
+	_, err := os.Lstat(dir)
+	made := errors.Is(err, fs.ErrNotExist)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("create results folder: %w", err)
 	}
@@ -59,19 +81,35 @@ func Create(dir string, m Manifest) (*Folder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("create results folder %s: %w", dir, err)
 	}
-	m.Schema = Schema
 	if err := errors.Join(checkEmpty(dir), syncDir(filepath.Dir(dir))); err != nil {
 		f.Close()
 		return nil, fmt.Errorf("create results folder %s: %w", dir, err)
 	}
-	if err := WriteManifest(dir, m); err != nil {
-		f.Close()
-		return nil, err
-	}
-	return &Folder{dir: dir, writer: &Writer{file: f}, manifest: m, done: map[Key]int{}}, nil
+	return &Reservation{dir, f, made}, nil
 }
 
-// checkEmpty returns ErrNotEmpty unless dir is empty or holds what a Create that was killed leaves:
+// Create makes the folder what it was reserved for.
+func (r *Reservation) Create(m Manifest) (*Folder, error) {
+	m.Schema = Schema
+	if err := WriteManifest(r.dir, m); err != nil {
+		return nil, errors.Join(err, r.Cancel())
+	}
+	return &Folder{dir: r.dir, writer: &Writer{file: r.file}, manifest: m, done: map[Key]int{}}, nil
+}
+
+// Cancel removes what Reserve made.
+func (r *Reservation) Cancel() error {
+	err := errors.Join(os.Remove(r.file.Name()), r.file.Close())
+	if r.made {
+		_ = os.Remove(r.dir) // somebody may have put something into it
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove unused results folder: %w", err)
+	}
+	return nil
+}
+
+// checkEmpty returns ErrNotEmpty unless dir is empty or holds what a Reserve that was killed leaves:
 // records without a byte, and temporary files of a manifest that was never renamed into place.
 func checkEmpty(dir string) error {
 	entries, err := os.ReadDir(dir)
@@ -156,6 +194,9 @@ func (f *Folder) Manifest() Manifest { return f.manifest }
 
 // SetManifest replaces the manifest.
 func (f *Folder) SetManifest(m Manifest) error {
+	if err := f.inPlace(); err != nil {
+		return fmt.Errorf("write manifest: %w", err)
+	}
 	m.Schema = Schema
 	if err := WriteManifest(f.dir, m); err != nil {
 		return err
@@ -183,7 +224,21 @@ func (f *Folder) Runs() []Key {
 	})
 }
 
-// Append adds the record of a run that has none, durably; see [Writer.Append].
+// inPlace returns ErrMoved unless the records that are written are those in the folder.
+func (f *Folder) inPlace() error {
+	ours, err := f.writer.file.Stat()
+	if err != nil {
+		return err
+	}
+	there, err := os.Stat(f.writer.file.Name())
+	if err != nil || !os.SameFile(ours, there) {
+		return fmt.Errorf("%w: %s is not there any more", ErrMoved, f.writer.file.Name())
+	}
+	return nil
+}
+
+// Append adds the record of a run that has none, durably; see [Writer.Append]. An error that wraps
+// ErrMoved says that the record was written, to wherever the file is now.
 func (f *Folder) Append(rec Record) error {
 	key := Key{rec.Experiment, rec.Sequence}
 	if f.Done(key.Experiment, key.Sequence) {
@@ -193,6 +248,9 @@ func (f *Folder) Append(rec Record) error {
 		return err
 	}
 	f.done[key] = len(f.done) + 1
+	if err := f.inPlace(); err != nil {
+		return fmt.Errorf("append record %s/%d: %w", key.Experiment, key.Sequence, err)
+	}
 	return nil
 }
 

@@ -345,7 +345,7 @@ func (p *Provider) List(ctx context.Context) ([]testbed.Info, error) {
 	infos := map[string]*testbed.Info{}
 	info := func(name string) *testbed.Info {
 		if infos[name] == nil {
-			infos[name] = &testbed.Info{Name: name, Provider: providerName, Nodes: map[testbed.Role]string{}}
+			infos[name] = &testbed.Info{Name: name, Provider: Name, Nodes: map[testbed.Role]string{}}
 			for _, role := range testbed.Roles() {
 				infos[name].Nodes[role] = stateGone
 			}
@@ -385,7 +385,8 @@ func (p *Provider) List(ctx context.Context) ([]testbed.Info, error) {
 	return out, nil
 }
 
-const providerName = "libvirt"
+// Name is the provider's name, as configurations have it.
+const Name = "libvirt"
 
 // logWriter makes debug lines of what nodes write to standard error.
 type logWriter struct {

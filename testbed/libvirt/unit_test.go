@@ -66,7 +66,8 @@ func TestUnreachableSaysWhatHelps(t *testing.T) {
 		{[]error{fs.ErrNotExist, syscall.EMFILE}, "open /two: too many open files", "systemctl start"},
 	} {
 		err := unreachable(sockets, test.errs)
-		if !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), test.mend) {
+		unavailable, ok := errors.AsType[*UnavailableError](err)
+		if !ok || !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), test.want) || !strings.Contains(unavailable.Mend, test.mend) {
 			t.Errorf("%v: %v; want %q and %q", test.errs, err, test.want, test.mend)
 		}
 	}

@@ -170,7 +170,7 @@ func (p *Provider) features(ctx context.Context, c *conn, s state, reason string
 		return testbed.Features{}, err
 	}
 	return testbed.Features{
-		Provider:        providerName,
+		Provider:        Name,
 		Clock:           clockOf(s.KVM),
 		DedicatedKernel: true,
 		Parameters: map[string]string{

@@ -12,7 +12,8 @@ import (
 // an [*UnavailableError] or says itself what would change that.
 var ErrUnavailable = errors.New("libvirt is not available")
 
-// UnavailableError says what keeps libvirt from being used.
+// UnavailableError says what keeps libvirt from being used. Its text is without the mend, which the
+// caller has to show.
 type UnavailableError struct {
 	Problem string
 	Mend    string // commands, or what to do
@@ -20,7 +21,7 @@ type UnavailableError struct {
 }
 
 func (e *UnavailableError) Error() string {
-	return ErrUnavailable.Error() + ": " + e.Problem + ": " + e.Mend
+	return ErrUnavailable.Error() + ": " + e.Problem
 }
 
 // Unwrap returns ErrUnavailable and what led to it.
