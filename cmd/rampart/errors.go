@@ -54,6 +54,11 @@ type gateError struct{ error }
 
 func (e *gateError) Unwrap() error { return e.error }
 
+// gatef is a failed gate with the next step for the user.
+func gatef(hint, format string, args ...any) error {
+	return &gateError{&hintedError{fmt.Errorf(format, args...), hint}}
+}
+
 // A hintedError carries the next step for the user.
 type hintedError struct {
 	error
@@ -62,10 +67,12 @@ type hintedError struct {
 
 func (e *hintedError) Unwrap() error { return e.error }
 
-// withHint adds the next step to an error; nil stays nil.
+// withHint adds the next step to an error; nil stays nil, and a failed gate keeps its own: nothing went
+// wrong that could be tried again.
 func withHint(err error, format string, args ...any) error {
-	if err == nil {
-		return nil
+	var gate *gateError
+	if err == nil || errors.As(err, &gate) {
+		return err
 	}
 	return &hintedError{err, fmt.Sprintf(format, args...)}
 }

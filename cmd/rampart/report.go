@@ -45,6 +45,7 @@ func (c *cli) reportCommand() *cobra.Command {
 	cmd.Flags().StringSliceVar(&flags.formats, "format", nil, "html, markdown, or both (the default)")
 	cmd.Flags().StringVarP(&flags.out, "out", "o", "", "where the report of several folders goes")
 	cmd.Flags().StringArrayVar(&flags.exports, "export", nil, "also write the records to `FILE`: .csv, .parquet, or .bench for benchstat")
+	c.gateFlag(cmd)
 	c.jsonFlag(cmd)
 	return cmd
 }
@@ -93,7 +94,7 @@ func analyse(dir string) (report.Input, error) {
 	return report.Input{Manifest: manifest, Findings: findings, RecordsDigest: digest}, nil
 }
 
-// render writes the report of a folder into it and prints the verdicts.
+// render writes the report of a folder into it, prints the verdicts, and holds them against the gate.
 func (c *cli) render(ctx context.Context, dir string, spec report.Spec) error {
 	return unlessInterrupted(ctx, func() error { return c.renderNow(dir, spec) })
 }
@@ -111,12 +112,15 @@ func (c *cli) renderNow(dir string, spec report.Spec) error {
 		return fmt.Errorf("report %s: %w", dir, err)
 	}
 	if c.json {
-		return c.printJSON(in.Findings)
+		if err := c.printJSON(in.Findings); err != nil {
+			return err
+		}
+		return c.gate.judge(claimsOf(in.Findings))
 	}
 	fmt.Fprint(c.stdout, report.Summary(in.Findings))
 	fmt.Fprintf(c.stdout, "records  %s\n", in.RecordsDigest)
 	c.printPages(files)
-	return nil
+	return c.gate.judge(claimsOf(in.Findings))
 }
 
 // printPages names the pages among the files of a report.
@@ -137,12 +141,18 @@ func (c *cli) reportSeveral(dirs []string, flags reportFlags) error {
 		return usagef("report: --export is for one folder: records of several are never pooled")
 	}
 	var folders []report.Folder
+	var claims []gatedClaim
 	for _, dir := range dirs {
 		in, err := analyse(dir)
 		if err != nil {
 			return err
 		}
-		folders = append(folders, report.Folder{Name: filepath.Base(filepath.Clean(dir)), Input: in})
+		name := filepath.Base(filepath.Clean(dir))
+		folders = append(folders, report.Folder{Name: name, Input: in})
+		for _, claim := range claimsOf(in.Findings) {
+			claim.name = name + ": " + claim.name
+			claims = append(claims, claim)
+		}
 	}
 	if err := os.MkdirAll(flags.out, 0o755); err != nil {
 		return fmt.Errorf("report: %w", err)
@@ -153,7 +163,7 @@ func (c *cli) reportSeveral(dirs []string, flags reportFlags) error {
 		return err
 	}
 	c.printPages(files)
-	return nil
+	return c.gate.judge(claims)
 }
 
 // exportFormats are the formats by the ending of the file.

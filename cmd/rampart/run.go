@@ -48,6 +48,7 @@ func (c *cli) runCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&flags.keep, "keep", false, "leave the testbed up")
 	cmd.Flags().BoolVar(&flags.fresh, "fresh", false, "begin a new folder even where an unfinished one could go on")
 	cmd.Flags().IntVarP(&flags.jobs, "jobs", "j", 0, "with provider exact: machines side by side (default: one a processor)")
+	c.gateFlag(cmd)
 	c.jsonFlag(cmd)
 	return cmd
 }
@@ -56,6 +57,9 @@ func (c *cli) runCommand() *cobra.Command {
 func (c *cli) runStudy(ctx context.Context, flags runFlags) (err error) {
 	cfg, err := flags.load()
 	if err != nil {
+		return err
+	}
+	if err := c.gate.check(len(cfg.Study.Claims)); err != nil {
 		return err
 	}
 	schedules, err := schedulesOf("run", cfg)
