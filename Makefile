@@ -1,5 +1,6 @@
 # make reproduce   a report from this machine, from nothing (PROVIDER=libvirt forces virtual machines)
 # make test        everything that can be tested: real namespaces, real libvirt and QEMU, a real browser
+# make test-long   what takes too long for each time: 1,000 loads of the kernel module, images built twice
 # make bench       the project's own figures, as ratios measured in one run
 SHELL    := /bin/bash
 PROVIDER ?= auto
@@ -7,7 +8,7 @@ SUDO     := $(if $(filter 0,$(shell id -u)),,sudo)
 AS_ROOT  := $(SUDO) env "PATH=$(PATH):/usr/sbin:/sbin" "HOME=$(HOME)"
 export CGO_ENABLED := 0
 
-.PHONY: build reproduce test lint bench clean
+.PHONY: build reproduce test test-long lint bench clean
 build:
 	go build -trimpath -o rampart ./cmd/rampart
 
@@ -21,6 +22,10 @@ test: build
 	./scripts/services
 	$(MAKE) lint
 	$(AS_ROOT) RAMPART_AXE="$$(./scripts/axe)" RAMPART_TEST_NO_SKIP=$(if $(CI),1) go test -count=1 -timeout 40m ./...
+
+test-long:
+	./scripts/packages test
+	$(AS_ROOT) RAMPART_TEST_LONG=1 RAMPART_TEST_SLOW=1 RAMPART_TEST_NO_SKIP=1 go test -count=1 -timeout 2h -v -run 'TestRtcache|TestReproducible' ./images
 
 lint:
 	test -z "$$(gofmt -l .)"

@@ -22,18 +22,7 @@ import (
 // itself does.
 func realImage(t *testing.T) Image {
 	t.Helper()
-	if _, err := toolVersions(t.Context(), tools(os.Geteuid() == 0)); err != nil {
-		skip(t, err.Error())
-	}
-	s, err := Open("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	image, err := s.Build(t.Context(), Spec{Name: "test"}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return image
+	return buildImage(t, Spec{Name: "test"})
 }
 
 // machine is a virtual machine under emulation with one network card, whose port 22 is on loopback.
@@ -199,7 +188,7 @@ func TestNode(t *testing.T) {
 	}
 }
 
-// TestReproducible builds the real image twice more, which takes a minute or two.
+// TestReproducible builds the real image, with our modules, twice more, which takes a few minutes.
 func TestReproducible(t *testing.T) {
 	if os.Getenv("RAMPART_TEST_SLOW") != "1" {
 		t.Skip("set RAMPART_TEST_SLOW=1 to build an image twice")
@@ -207,7 +196,7 @@ func TestReproducible(t *testing.T) {
 	var built []Image
 	for range 2 {
 		s := openStore(t)
-		image, err := s.Build(t.Context(), Spec{Name: "test"}, nil)
+		image, err := s.Build(t.Context(), Spec{Name: "test", Modules: Modules()}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -142,7 +142,8 @@ static const char *const rtcache_stat_names[RTCACHE_STATS] = {
 	[RTCACHE_DROPPED]	= "dropped",
 };
 
-/* A packet between our two hooks. The address of the packet is never followed.
+/* A packet between our two hooks. Its address is never followed: the packet may
+ * have been dropped.
  */
 struct rtcache_pending {
 	const struct sk_buff *skb;
@@ -489,8 +490,13 @@ static unsigned int rtcache_serve(void *priv, struct sk_buff *skb,
 	u32 hash;
 	int i;
 
-	if (skb_dst(skb) || !in_softirq() ||
-	    !rtcache_describe(&flow, skb, state->in))
+	if (!in_softirq())
+		return NF_ACCEPT;
+	/* Whatever was pending at this address is gone, and this is another. */
+	pending = rtcache_pending(t, skb);
+	if (pending->skb == skb)
+		pending->skb = NULL;
+	if (skb_dst(skb) || !rtcache_describe(&flow, skb, state->in))
 		return NF_ACCEPT;
 
 	hash = rtcache_hash(t, &flow);
@@ -512,7 +518,6 @@ static unsigned int rtcache_serve(void *priv, struct sk_buff *skb,
 	}
 	if (i < 0 && get_random_u32() % RTCACHE_ADMIT_ONE_IN)
 		return NF_ACCEPT;
-	pending = rtcache_pending(t, skb);
 	pending->skb = skb;
 	pending->flow = flow;
 	return NF_ACCEPT;
@@ -546,9 +551,9 @@ static bool rtcache_may_keep(const struct sk_buff *skb,
 	return dst_check(dst, 0);
 }
 
-/* FORWARD. The settings that the source was judged by are those that were seen
- * before it was judged. All the rest is compared again: the packet that was
- * pending may have been dropped, and its memory may be this other packet.
+/* FORWARD. The flow must be what it was in PRE_ROUTING, the settings that its
+ * source was judged by included: they were seen before it was judged and are
+ * the same after.
  */
 static unsigned int rtcache_learn(void *priv, struct sk_buff *skb,
 				  const struct nf_hook_state *state)
@@ -565,10 +570,8 @@ static unsigned int rtcache_learn(void *priv, struct sk_buff *skb,
 		return NF_ACCEPT;
 	pending->skb = NULL;
 
-	if (!rtcache_describe(&flow, skb, state->in))
-		return NF_ACCEPT;
-	flow.checks = pending->flow.checks;
-	if (!rtcache_same(&flow, &pending->flow) ||
+	if (!rtcache_describe(&flow, skb, state->in) ||
+	    !rtcache_same(&flow, &pending->flow) ||
 	    !rtcache_may_keep(skb, state))
 		return NF_ACCEPT;
 
