@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/rampart-bench/rampart/config"
 	"github.com/rampart-bench/rampart/testbed"
@@ -87,7 +88,7 @@ func (c *cli) attachKept(ctx context.Context, provider chosenProvider, spec test
 	}
 	tb, err := attacher.Attach(ctx, spec.Name)
 	if err == nil {
-		err = checkWhole(ctx, provider.Provider, spec.Name)
+		err = checkRuns(ctx, provider.Provider, spec.Name, testbed.Roles()...)
 	}
 	if err != nil {
 		c.log.Warn("the testbed that was left up cannot be used and is made anew", "cause", err)
@@ -96,8 +97,8 @@ func (c *cli) attachKept(ctx context.Context, provider chosenProvider, spec test
 	return tb, true
 }
 
-// checkWhole returns an error unless every node of a testbed runs.
-func checkWhole(ctx context.Context, provider testbed.Provider, name string) error {
+// checkRuns returns an error unless these nodes of a testbed run.
+func checkRuns(ctx context.Context, provider testbed.Provider, name string, roles ...testbed.Role) error {
 	lister, ok := provider.(testbed.Lister)
 	if !ok {
 		return nil
@@ -110,7 +111,7 @@ func checkWhole(ctx context.Context, provider testbed.Provider, name string) err
 	if i < 0 {
 		return fmt.Errorf("testbed %s: %w", name, fs.ErrNotExist)
 	}
-	for _, role := range testbed.Roles() {
+	for _, role := range roles {
 		if state := all[i].Nodes[role]; state != "running" {
 			return fmt.Errorf("testbed %s: node %s is %s", name, role, state)
 		}
@@ -262,6 +263,7 @@ func (c *cli) sshCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ssh NODE [-- COMMAND [ARG...]]",
 		Short: "Open a shell on a node, or run a command there",
+		Long:  "Open a shell on a node, or run a command there, whose exit status is then that of rampart.",
 		Args:  cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.ssh(cmd.Context(), flags, testbed.Role(args[0]), args[1:])
@@ -292,27 +294,37 @@ func (c *cli) ssh(ctx context.Context, flags configFlags, role testbed.Role, com
 		if errors.Is(err, fs.ErrNotExist) && !isUnable(err) || err != nil && isOptional(provider, cfg, err) {
 			continue
 		}
-		if err != nil {
-			return fmt.Errorf("ssh %s: %w", role, err)
+		if err == nil {
+			err = becomeTerminal(ctx, provider.Provider, tb, role, command)
 		}
-		defer tb.Close()
-		terminal, ok := tb.(testbed.Terminal)
-		if !ok {
-			return fmt.Errorf("ssh %s: provider %s has no terminal on its nodes", role, provider.name)
-		}
-		argv, err := terminal.Terminal(role, command...)
-		if err != nil {
-			return fmt.Errorf("ssh %s: %w", role, err)
-		}
-		shell := exec.CommandContext(ctx, argv[0], argv[1:]...)
-		// The files themselves, so that a shell finds the person's terminal.
-		shell.Stdin, shell.Stdout, shell.Stderr = os.Stdin, os.Stdout, os.Stderr
-		if err := shell.Run(); err != nil {
-			return fmt.Errorf("ssh %s: %w", role, err)
-		}
-		return nil
+		return fmt.Errorf("ssh %s: %w", role, err)
 	}
 	return withHint(fmt.Errorf("ssh %s: testbed %s is not up", role, cfg.Testbed.Name), "rampart up")
+}
+
+// becomeTerminal replaces this program by what opens a shell on a node: Ctrl-C and the exit status are
+// then the shell's business alone. It returns only if that fails.
+func becomeTerminal(ctx context.Context, provider testbed.Provider, tb testbed.Testbed, role testbed.Role, command []string) error {
+	defer tb.Close()
+	if err := checkRuns(ctx, provider, tb.Name(), role); err != nil {
+		return withHint(err, "rampart down, then rampart up")
+	}
+	terminal, ok := tb.(testbed.Terminal)
+	if !ok {
+		return fmt.Errorf("provider %s has no terminal on its nodes", tb.Features().Provider)
+	}
+	argv, err := terminal.Terminal(role, command...)
+	if err != nil {
+		return err
+	}
+	program, err := exec.LookPath(argv[0])
+	if err != nil {
+		return err
+	}
+	if err := unix.Exec(program, argv, os.Environ()); err != nil {
+		return fmt.Errorf("run %s: %w", program, err)
+	}
+	return nil
 }
 
 // isUnable reports whether a provider cannot work on this machine or for this user at all.

@@ -45,7 +45,7 @@ func (c *Client) Put(ctx context.Context, name string, mode fs.FileMode, content
 	}
 	folder := path.Dir(target)
 	temporary := path.Join(folder, ".put-"+rand.Text())
-	line, err := quote([]string{"sh", "-c", receive, "sh", target, temporary, fmt.Sprintf("%04o", mode.Perm()), folder})
+	line, err := Quote([]string{"sh", "-c", receive, "sh", target, temporary, fmt.Sprintf("%04o", mode.Perm()), folder})
 	if err != nil {
 		return fmt.Errorf("put %q: %w", name, err)
 	}

@@ -6,13 +6,13 @@ import (
 	"strings"
 )
 
-// errNUL is what quote says of an argument that no Unix command line can carry.
+// errNUL is what Quote says of an argument that no Unix command line can carry.
 var errNUL = errors.New("argument contains a NUL byte")
 
-// quote joins argv into one line that a POSIX shell splits into exactly argv again: sshd gives the
+// Quote joins argv into one line that a POSIX shell splits into exactly argv again: sshd gives the
 // command to the user's login shell, whatever the client does (RFC 4254 §6.5 leaves it open, sshd
 // always does). Within single quotes every byte but the quote itself stands for itself.
-func quote(argv []string) (string, error) {
+func Quote(argv []string) (string, error) {
 	var b strings.Builder
 	for i, arg := range argv {
 		if strings.ContainsRune(arg, 0) {

@@ -180,7 +180,7 @@ func FuzzQuote(f *testing.F) {
 		f.Add(s, "x")
 	}
 	f.Fuzz(func(t *testing.T, a, b string) {
-		line, err := quote([]string{"printf", `%s\0%s\0`, a, b})
+		line, err := Quote([]string{"printf", `%s\0%s\0`, a, b})
 		if strings.ContainsRune(a+b, 0) {
 			if err == nil {
 				t.Fatal("NUL was quoted")

@@ -56,11 +56,11 @@ func (c *Client) Start(ctx context.Context, argv ...string) (provision.Conn, err
 	if rest, ok := strings.CutPrefix(argv[0], "./"); ok {
 		argv = append([]string{path.Join(c.config.Scratch, rest)}, argv[1:]...)
 	}
-	line, err := quote(argv)
+	line, err := Quote(argv)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", argv[0], err)
 	}
-	scratch, err := quote([]string{c.config.Scratch})
+	scratch, err := Quote([]string{c.config.Scratch})
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", argv[0], err)
 	}
