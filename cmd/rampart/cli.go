@@ -78,6 +78,7 @@ func (c *cli) root() *cobra.Command {
 		c.downCommand(),
 		c.runCommand(),
 		c.reportCommand(),
+		c.compareCommand(),
 		c.versionCommand(),
 		c.agentCommand(),
 		c.guestCommand(),

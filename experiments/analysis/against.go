@@ -26,8 +26,8 @@ type Limits struct {
 	Metrics []string
 }
 
-// An IncomparableError says why two measured studies, or the limits, allow no comparison.
-type IncomparableError struct{ Reason string }
+// An IncomparableError says why two measured studies, or the limits, allow no comparison, and what to do.
+type IncomparableError struct{ Reason, Next string }
 
 func (e *IncomparableError) Error() string { return e.Reason }
 
@@ -56,7 +56,8 @@ func Against(before, after Measured, limits Limits) (Changes, error) {
 	}
 	clock := cmp.Or(b.clock, a.clock)
 	if a.clock != "" && a.clock != clock {
-		return Changes{}, &IncomparableError{fmt.Sprintf("clock %q before and %q after: times of different clocks cannot be compared", b.clock, a.clock)}
+		return Changes{}, &IncomparableError{fmt.Sprintf("clock %q before and %q after: times of different clocks cannot be compared", b.clock, a.clock),
+			"measure both with the same provider"}
 	}
 	c := contrast{
 		analyzer: analyzer{study: &b.study, warnings: w}, before: b, after: a, limits: limits,
@@ -67,7 +68,7 @@ func Against(before, after Measured, limits Limits) (Changes, error) {
 	}
 	c.studies()
 	if len(c.out.Cells) == 0 && len(c.out.Missing) == 0 {
-		return Changes{}, &IncomparableError{"no cell has a run that counts before: are these folders of one study?"}
+		return Changes{}, &IncomparableError{"no cell that both ask for has a run that counts before", "name two results folders of one study"}
 	}
 	c.out.Warnings = append(c.out.Warnings, c.analyzer.warnings.list...)
 	return c.out, nil
@@ -75,11 +76,11 @@ func Against(before, after Measured, limits Limits) (Changes, error) {
 
 func (l Limits) check() error {
 	if !(l.Threshold >= 0) {
-		return &IncomparableError{fmt.Sprintf("threshold %g: use 0 or more", l.Threshold)}
+		return &IncomparableError{fmt.Sprintf("threshold %g is negative", l.Threshold), "use 0 or more"}
 	}
 	for _, name := range l.Metrics {
 		if m, known := LookupMetric(name); !known || !m.Compared {
-			return &IncomparableError{fmt.Sprintf("metric %q cannot be compared; use %s", name, strings.Join(comparedNames(), ", "))}
+			return &IncomparableError{fmt.Sprintf("metric %q cannot be compared", name), "use " + strings.Join(comparedNames(), ", ")}
 		}
 	}
 	return nil

@@ -257,13 +257,13 @@ func TestAgainstRefuses(t *testing.T) {
 		want   string
 	}{
 		"clock":     {analysis.Measured{Study: s, Records: sequence(virtual(records, nil))}, analysis.Limits{}, "different clocks"},
-		"study":     {measured(elsewhere, world), analysis.Limits{}, "one study"},
-		"threshold": {before(), analysis.Limits{Threshold: -1}, "0 or more"},
-		"metric":    {before(), analysis.Limits{Metrics: []string{"loss"}}, "rtt_median"},
+		"study":     {measured(elsewhere, world), analysis.Limits{}, "both ask for"},
+		"threshold": {before(), analysis.Limits{Threshold: -1}, "negative"},
+		"metric":    {before(), analysis.Limits{Metrics: []string{"loss"}}, "cannot be compared"},
 	} {
 		_, err := analysis.Against(before(), c.after, c.limits)
 		var incomparable *analysis.IncomparableError
-		if !errors.As(err, &incomparable) || !strings.Contains(err.Error(), c.want) {
+		if !errors.As(err, &incomparable) || !strings.Contains(err.Error(), c.want) || incomparable.Next == "" {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -34,18 +34,32 @@ func Markdown(d *document.Document) []byte {
 	return []byte(m.b.String())
 }
 
-// MarkdownSummary writes the claims alone, for the summary of a CI job.
+// MarkdownSummary writes a short document for the summary of a CI job, where nothing stands beside it: no
+// links to files, and headings that fit among those of others.
 func MarkdownSummary(d *document.Document) []byte {
-	m := &markdown{}
+	m := &markdown{alone: true}
 	m.line("### %s", md(d.Title))
 	for _, p := range d.Lede {
 		m.line("%s", paragraph(p))
 	}
 	m.claims(d.Claims)
+	for _, s := range d.Sections {
+		m.line("#### %s", md(s.Title))
+		for _, b := range s.Blocks {
+			m.block(b)
+		}
+	}
+	if len(d.Notes) > 0 {
+		m.line("#### Notes")
+		m.notes(d.Notes)
+	}
 	return []byte(m.b.String())
 }
 
-type markdown struct{ b strings.Builder }
+type markdown struct {
+	b     strings.Builder
+	alone bool // there is no folder of tables and figures beside it
+}
 
 // line writes a block and the empty line after it.
 func (m *markdown) line(format string, args ...any) { fmt.Fprintf(&m.b, format+"\n\n", args...) }
@@ -115,16 +129,19 @@ func (m *markdown) definitions(d document.Definitions) {
 
 func (m *markdown) table(t *document.Table) {
 	csv := tableFile(t.ID, "csv")
-	if len(t.Rows) > markdownRows {
+	if len(t.Rows) > markdownRows && !m.alone {
 		m.line("**%s.** %d rows: [%s](%s). %s%s", md(t.Title), len(t.Rows), csv, csv, md(t.Caption), mdRefs(t.Notes))
 		return
 	}
-	if t.Fold {
+	switch {
+	case t.Fold:
 		m.line("<details><summary>%s</summary>", summary(t.Title))
-	} else {
+	case !m.alone:
 		m.line("**%s.**", md(t.Title))
 	}
-	m.line("%s%s", paragraph(t.Caption), mdRefs(t.Notes))
+	if t.Caption != "" || len(t.Notes) > 0 {
+		m.line("%s%s", paragraph(t.Caption), mdRefs(t.Notes))
+	}
 	var head, rule strings.Builder
 	for i, c := range t.Columns {
 		head.WriteString("| " + md(title(c)) + " ")
@@ -145,7 +162,10 @@ func (m *markdown) table(t *document.Table) {
 		}
 		m.b.WriteString("|\n")
 	}
-	m.line("\n<sub>[%s](%s) · [%s](%s)</sub>", "CSV", csv, "LaTeX", tableFile(t.ID, "tex"))
+	m.b.WriteByte('\n')
+	if !m.alone {
+		m.line("<sub>[%s](%s) · [%s](%s)</sub>", "CSV", csv, "LaTeX", tableFile(t.ID, "tex"))
+	}
 	if t.Fold {
 		m.line("</details>")
 	}
