@@ -68,8 +68,8 @@ func latexValue(v document.Value, c document.Column) string {
 	return "{" + s + "}"
 }
 
-// latex escapes text. Letters beyond ASCII stay, since LaTeX reads UTF-8 by default; signs that text
-// fonts lack become mathematics.
+// latex escapes text. LaTeX reads UTF-8 but stops at a letter that its fonts lack, so that only those stay
+// which a document without a package can set; signs become mathematics, and the others their code point.
 func latex(s string) string {
 	var b strings.Builder
 	for _, r := range document.Clean(s, false) {
@@ -90,7 +90,7 @@ func latex(s string) string {
 		case '|':
 			b.WriteString(`\textbar{}`)
 		case '"':
-			b.WriteString(`\textquotedbl{}`)
+			b.WriteString(`{\ttfamily\char34}`) // \textquotedbl needs another encoding of fonts
 		case '\'':
 			b.WriteString(`\textquotesingle{}`)
 		case '`':
@@ -101,25 +101,64 @@ func latex(s string) string {
 			b.WriteString("{" + string(r) + "}")
 		case '–':
 			b.WriteString(`--`)
-		case '−':
-			b.WriteString(`$-$`)
-		case '×':
-			b.WriteString(`$\times$`)
-		case '≥':
-			b.WriteString(`$\geq$`)
-		case '≤':
-			b.WriteString(`$\leq$`)
-		case '≠':
-			b.WriteString(`$\neq$`)
-		case 'µ', 'μ':
-			b.WriteString(`$\mu$`)
-		case 'δ':
-			b.WriteString(`$\delta$`)
 		default:
-			b.WriteRune(r)
+			if sign := mathematics(r); sign != "" {
+				b.WriteString("$" + sign + "$")
+			} else if settable(r) {
+				b.WriteRune(r)
+			} else {
+				fmt.Fprintf(&b, "{[}U+%04X{]}", r)
+			}
 		}
 	}
 	return b.String()
+}
+
+// mathematics gives the signs of reports, marks of verdicts among them, as plain LaTeX has them; else "".
+func mathematics(r rune) string {
+	switch r {
+	case '−':
+		return "-"
+	case '×', '✗':
+		return `\times`
+	case '≥':
+		return `\geq`
+	case '≤':
+		return `\leq`
+	case '≠':
+		return `\neq`
+	case '≈':
+		return `\approx`
+	case '±':
+		return `\pm`
+	case 'µ', 'μ':
+		return `\mu`
+	case 'α':
+		return `\alpha`
+	case 'δ':
+		return `\delta`
+	case '▲':
+		return `\bigtriangleup`
+	case '▼':
+		return `\bigtriangledown`
+	case '○':
+		return `\circ`
+	case '✓':
+		return `\surd`
+	}
+	return ""
+}
+
+// settable reports whether LaTeX of 2022 sets the letter in its oldest encoding of fonts (OT1): ASCII, most of
+// the Latin letters up to U+017E, and the punctuation of Windows-1252. Found by having it set each of them.
+func settable(r rune) bool {
+	switch {
+	case r < 0x80:
+		return true
+	case r >= 0xa0 && r <= 0x17e:
+		return !strings.ContainsRune("«»ÐðÞþĄąĐđĘęĦħĮįĸĿŀŉŊŋŦŧŲų", r)
+	}
+	return strings.ContainsRune("‘’‚“”„†‡•…‰€™", r)
 }
 
 // comment is text after a percent sign: one line, no control characters.
