@@ -9,6 +9,7 @@ import (
 
 	"github.com/rampart-bench/rampart/experiments/design"
 	"github.com/rampart-bench/rampart/experiments/record"
+	"github.com/rampart-bench/rampart/experiments/traffic"
 	"github.com/rampart-bench/rampart/provision"
 	"github.com/rampart-bench/rampart/testbed"
 )
@@ -49,7 +50,13 @@ func (e *Execution) Run(ctx context.Context, tb testbed.Testbed) (err error) {
 	}
 	defer func() { err = errors.Join(err, s.disconnect()) }()
 	if err := s.connect(ctx, tb); err != nil {
-		return err
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		s.Log.Warn("the testbed broke before the first run", "cause", err)
+		if err := s.refresh(ctx); err != nil {
+			return err
+		}
 	}
 	for _, schedule := range e.Schedules {
 		for _, run := range schedule.Plan.Runs {
@@ -88,6 +95,11 @@ func (s *session) perform(ctx context.Context, spec Spec, run design.Run) error 
 	for attempt := 1; ; attempt++ {
 		var err error
 		rec, err = s.try(ctx, spec, run)
+		if err == nil && rec.Status == record.Failed {
+			if fault := s.lab.pathFault(ctx); fault != nil {
+				err = fmt.Errorf("%w (the run failed first: %s)", fault, rec.Error)
+			}
+		}
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -131,15 +143,21 @@ func runLimit(m Measurement) time.Duration {
 	return 3*time.Minute + 3*(m.MeasuringTime()+m.WarmupTime())
 }
 
-// refresh makes a fresh testbed and connects to it.
+// refresh makes a fresh testbed and connects to it, twice if the first breaks at once.
 func (s *session) refresh(ctx context.Context) error {
-	// The old helpers may be gone or hang: their farewell is of no interest.
-	_ = s.disconnect()
-	tb, err := s.Fresh(ctx)
-	if err != nil {
-		return fmt.Errorf("make a fresh testbed: %w", err)
+	var err error
+	for range 2 {
+		// The old helpers may be gone or hang: their farewell is of no interest.
+		_ = s.disconnect()
+		var tb testbed.Testbed
+		if tb, err = s.Fresh(ctx); err != nil {
+			return fmt.Errorf("make a fresh testbed: %w", err)
+		}
+		if err = s.connect(ctx, tb); err == nil || ctx.Err() != nil {
+			break
+		}
 	}
-	return s.connect(ctx, tb)
+	return err
 }
 
 func (s *session) connect(ctx context.Context, tb testbed.Testbed) error {
@@ -158,6 +176,26 @@ func (s *session) disconnect() error {
 	lab := s.lab
 	s.lab = nil
 	return lab.Close()
+}
+
+// pathFault is why the testbed is to blame for a run that failed: without any rules, frames must pass
+// from the sender to the receiver.
+func (l *Lab) pathFault(ctx context.Context) error {
+	if _, err := l.unload(ctx); err != nil {
+		return err
+	}
+	probe := traffic.Probe{
+		Target: l.spec.Outside().Address(testbed.Receiver).Addr(), FrameSize: traffic.MinFrame, Count: controlProbes,
+		Interval: time.Millisecond, Timeout: time.Second,
+	}
+	trips, err := call[traffic.RoundTrips](ctx, l, testbed.Sender, methodProbe, probe)
+	if err != nil {
+		return fmt.Errorf("without any rules: %w", err)
+	}
+	if err := firstFailure(trafficChecks(trips.Passed())); err != nil {
+		return fmt.Errorf("without any rules: %w", err)
+	}
+	return nil
 }
 
 // newRecord begins the record of a run. Times are kept to the millisecond.

@@ -278,8 +278,15 @@ func (s *study) measure(ctx context.Context) (err error) {
 		return fmt.Errorf("find this program's own file: %w", err)
 	}
 	manifest, err := s.manifest(ctx, exe)
+	if err != nil && ctx.Err() == nil {
+		s.log.Warn("the testbed broke before the first run", "cause", err)
+		if _, err := s.bench.fresh(ctx); err != nil {
+			return fmt.Errorf("make a fresh testbed: %w", err)
+		}
+		manifest, err = s.manifest(ctx, exe)
+	}
 	if err != nil {
-		return err
+		return withHint(err, "the same command tries again; --verbose shows each step")
 	}
 	return s.fill(ctx, manifest, func(folder *record.Folder, observe func(experiments.Progress)) error {
 		execution := &experiments.Execution{
