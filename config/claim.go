@@ -14,11 +14,13 @@ func claimSchema() *schema {
 		attributes: []attribute{
 			{name: "statement", kind: text, required: true, example: `"With linear look-ups nftables is slower than iptables"`, doc: "What is claimed, in a sentence."},
 			{name: "experiment", kind: reference, example: "experiment.latency", doc: "The experiment that tests it. Default: the only one there is."},
-			{name: "metric", kind: text, doc: "The metric it is about: `rtt_median`, `rtt_p99` or `rule_load` of icmp_rtt, `receiver_bit_rate` or `rule_load` of udp_iperf3. Default: the first of these."},
+			{name: "metric", kind: text, doc: "The metric it is about: `rtt_median`, `rtt_p99` or `rule_load` of icmp_rtt, `receiver_bit_rate` or `rule_load` of udp_iperf3 and udp_netperf. Default: the first of these."},
 			{name: "compare", kind: texts, required: true, example: `["nftables-linear", "iptables-linear"]`, doc: "Two firewalls of the experiment, the first judged against the second."},
 			{name: "where", kind: region, example: `{ rules = ">= 1000", frame_size = ">= 64 and < 512" }`, doc: "The region of the matrix, by factor: a number, or conditions joined by `and`. Default: all of it."},
 			{name: "expect", kind: text, required: true, oneOf: []string{analysis.Slower, analysis.Faster, analysis.Similar, analysis.Mixed}, example: `"slower"`, doc: "What the first firewall is, against the second, in the mean over the region. `slower` means worse, whichever way the metric points; `similar` means within the margin of the analysis block; `mixed` means that single cells differ significantly, at least one in each direction, and none by more than `within`."},
 			{name: "within", kind: number, def: "0.1", min: "0", max: "1", doc: "By how much the cells of a claim that expects `mixed` may differ."},
+			{name: "reference", kind: number, min: "0", max: "1000000", example: "1.31", doc: "The ratio of the first to the second that somebody published. The report prints it beside the one measured here; it decides nothing."},
+			{name: "reference_source", kind: text, example: `"Westphal 2014, Linux 3.18"`, doc: "Where that was published, and of what: another kernel or machine should be named."},
 		},
 	}
 }
@@ -35,6 +37,12 @@ func (r *reader) readClaim(b *body, all []experiment, known firewalls) analysis.
 		claim.Within = within
 	} else if b.has("within") {
 		b.wrong("within", &mistake{"means nothing here", `It bounds the cells of a claim with expect = "mixed"; remove this line.`})
+	}
+	if b.has("reference") {
+		claim.Reference = &analysis.Reference{Ratio: b.number("reference"), Source: b.text("reference_source")}
+	}
+	if b.has("reference") != b.has("reference_source") {
+		r.fail(b.rng, "reference and reference_source go together", "Write both, or neither: a figure without its source says nothing.")
 	}
 	before := len(r.diags)
 	e, found := r.claimed(b, all)

@@ -15,7 +15,7 @@ import (
 func controls(listed []firewall.Spec, known firewalls) ([]firewall.Spec, *mistake) {
 	var added []firewall.Spec
 	for _, engine := range []string{firewall.None, firewall.Empty} {
-		if !slices.ContainsFunc(listed, func(s firewall.Spec) bool { return s.Engine == engine }) {
+		if !slices.ContainsFunc(listed, func(s firewall.Spec) bool { return same(s, firewall.Spec{Engine: engine}) }) {
 			added = append(added, firewall.Spec{Name: engine, Engine: engine})
 		}
 	}
@@ -42,17 +42,20 @@ func controlled(listed []firewall.Spec) (firewall.Spec, bool) {
 		}
 	}
 	for _, s := range listed {
-		if s.HasRules() {
+		if hasContent(s) {
 			return s, true
 		}
 	}
 	return firewall.Spec{}, false
 }
 
-// hasTwins reports whether two of the firewalls with rules are an A/A pair.
+// hasContent reports whether a firewall is more than a control: it has rules or settings.
+func hasContent(s firewall.Spec) bool { return s.HasRules() || s.Settings != (firewall.Settings{}) }
+
+// hasTwins reports whether two of the firewalls that are more than controls are an A/A pair.
 func hasTwins(list []firewall.Spec) bool {
 	return slices.ContainsFunc(twins(list), func(pair [2]string) bool {
-		return slices.ContainsFunc(list, func(s firewall.Spec) bool { return s.Name == pair[0] && s.HasRules() })
+		return slices.ContainsFunc(list, func(s firewall.Spec) bool { return s.Name == pair[0] && hasContent(s) })
 	})
 }
 
@@ -97,14 +100,14 @@ func (r *reader) readCompare(b *body, e experiment) [][2]string {
 func defaultPairs(listed []firewall.Spec) [][2]string {
 	var distinct []firewall.Spec
 	for _, s := range listed {
-		if s.HasRules() && !slices.ContainsFunc(distinct, func(o firewall.Spec) bool { return same(o, s) }) {
+		if hasContent(s) && !slices.ContainsFunc(distinct, func(o firewall.Spec) bool { return same(o, s) }) {
 			distinct = append(distinct, s)
 		}
 	}
 	pairs := [][2]string{}
 	for _, a := range distinct {
 		for _, b := range distinct {
-			if a.Engine == firewall.Nftables && strings.HasPrefix(b.Engine, "iptables-") && a.Lookup == b.Lookup && a.Position == b.Position {
+			if a.Engine == firewall.Nftables && strings.HasPrefix(b.Engine, "iptables-") && a.Lookup == b.Lookup && a.Position == b.Position && a.Settings == b.Settings {
 				pairs = append(pairs, [2]string{a.Name, b.Name})
 			}
 		}

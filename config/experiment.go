@@ -20,10 +20,10 @@ func experimentSchema() *schema {
 			{name: "boots", kind: whole, def: "1", min: "1", max: "10000", doc: "Fresh boots of the nodes that the repetitions are spread over; at most as many as those."},
 			{name: "seed", kind: whole, def: "1", min: "0", max: "9223372036854775807", doc: "Of the order of runs and of the rule-sets."},
 			{name: "grouped", kind: truth, def: "false", doc: "Keep the runs of a block in the order of the matrix instead of shuffling them. Only where the clock cannot drift."},
-			{name: "controls", kind: truth, def: "true", doc: "Add what shows whether the method can be believed: firewalls `none` and `empty`, and one firewall a second time under the name `NAME-aa` (an A/A pair: the same thing twice, so any difference is noise). The pair is of the first linear nftables firewall listed, else of the first that has rules. What is listed already is not added again, and two firewalls listed with the same definition are an A/A pair."},
+			{name: "controls", kind: truth, def: "true", doc: "Add what shows whether the method can be believed: firewalls `none` and `empty`, and one firewall a second time under the name `NAME-aa` (an A/A pair: the same thing twice, so any difference is noise). The pair is of the first linear nftables firewall listed, else of the first that has rules or settings. What is listed already is not added again, and two firewalls listed with the same definition are an A/A pair."},
 			{name: "compare", kind: pairs, example: `[["nftables-linear", "iptables-linear"]]`, doc: "Pairs of firewalls to compare, the first of each judged against the second. Default: every nftables firewall with every iptables one of the same lookup and position; where there is none such, every firewall with the first. Pairs that claims name are added."},
 		},
-		blocks: []*schema{icmpRTTSchema(), udpIperf3Schema(), matrixSchema()},
+		blocks: []*schema{icmpRTTSchema(), udpIperf3Schema(), udpNetperfSchema(), matrixSchema()},
 	}
 }
 
@@ -38,9 +38,10 @@ type experiment struct {
 
 func (r *reader) readExperiment(b *body, known firewalls) experiment {
 	before := len(r.diags)
+	measurement := b.child("measurement")
 	e := experiment{spec: experiments.Spec{
 		Name:        b.label,
-		Measurement: readMeasurement(b.child("measurement")),
+		Measurement: readMeasurement(measurement),
 		Repetitions: b.whole("repetitions"),
 		Boots:       b.whole("boots"),
 		Seed:        uint64(b.amount("seed")),
@@ -49,7 +50,8 @@ func (r *reader) readExperiment(b *body, known firewalls) experiment {
 	if e.spec.Boots > e.spec.Repetitions && !r.failedSince(before) {
 		b.wrong("boots", &mistake{"is more than the repetitions", fmt.Sprintf("The repetitions are spread over the boots: use 1 to %d, or raise repetitions.", e.spec.Repetitions)})
 	}
-	r.readMatrix(b.child("matrix"), known, &e)
+	r.readMatrix(b.child("matrix"), measurement, known, &e)
+	r.checkSettings(b, e)
 	e.spec.Firewalls = e.measured
 	if b.truth("controls") && !r.failedSince(before) {
 		added, wrong := controls(e.measured, known)
@@ -64,6 +66,19 @@ func (r *reader) readExperiment(b *body, known firewalls) experiment {
 	e.study.Controls = twins(e.spec.Firewalls)
 	e.study.Compare = r.readCompare(b, e)
 	return e
+}
+
+// checkSettings refuses a firewall whose settings the measurement cannot show at work.
+func (r *reader) checkSettings(b *body, e experiment) {
+	kind := e.spec.Measurement.Kind
+	for _, fw := range e.measured {
+		switch {
+		case fw.Flowtable && kind == experiments.ICMPRTT:
+			r.fail(b.rng, fmt.Sprintf("Firewall %q cannot be measured by %s", fw.Name, kind), "Its flowtable takes UDP flows: measure with %s or %s.", experiments.UDPIperf3, experiments.UDPNetperf)
+		case fw.Unprimed && kind != experiments.UDPNetperf:
+			r.fail(b.rng, fmt.Sprintf("Firewall %q cannot be measured by %s", fw.Name, kind), "It has prime = false, and only the flow of %s goes one way: iperf3 begins with an answer from the receiver.", experiments.UDPNetperf)
+		}
+	}
 }
 
 // checkRuns holds the number of runs to a bound without making the plan.
@@ -95,7 +110,7 @@ func study(spec experiments.Spec) analysis.Experiment {
 		Grouped:     spec.Grouped,
 	}
 	for _, fw := range spec.Firewalls {
-		e.Firewalls = append(e.Firewalls, analysis.Firewall{Name: fw.Name, Engine: fw.Engine, Lookup: fw.Lookup, Rules: fw.HasRules()})
+		e.Firewalls = append(e.Firewalls, analysis.Firewall{Name: fw.Name, Engine: fw.Engine, Lookup: fw.Lookup, Settings: fw.Settings.Describe(), Rules: fw.HasRules()})
 	}
 	return e
 }

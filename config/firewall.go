@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/rampart-bench/rampart/experiments/firewall"
 )
@@ -14,6 +15,12 @@ func firewallSchema() *schema {
 			{name: "engine", kind: text, required: true, oneOf: []string{firewall.None, firewall.Empty, firewall.IptablesLegacy, firewall.IptablesNFT, firewall.Nftables}, example: `"nftables"`, doc: "Which kernel code runs: `none` no hook at all, `empty` one nftables base chain without a rule."},
 			{name: "lookup", kind: text, def: `"linear"`, oneOf: []string{firewall.Linear, firewall.Indexed}, doc: "`linear`: one rule an entry. `indexed`: one rule and one set of all entries (ipset, or an nftables set)."},
 			{name: "position", kind: text, def: `"last"`, oneOf: []string{firewall.Last, firewall.First, firewall.Uniform}, doc: "Where the two entries that match the traffic stand among the others. `last`: every frame walks the whole list."},
+			{name: "conntrack", kind: truth, def: "false", doc: "Have the kernel track connections. It is asked to by a rule that no packet passes, so nothing but tracking is added."},
+			{name: "rp_filter", kind: whole, def: "0", min: "0", max: "2", doc: "Reverse-path filter of every interface on a link: 0 off, 1 strict, 2 loose."},
+			{name: "flowtable", kind: truth, def: "false", doc: "Let tracked UDP flows between the two links skip forwarding by a flowtable of nftables. Needs `conntrack`."},
+			{name: "prime", kind: truth, def: "true", doc: "Show the kernel both directions of a netperf flow before it is measured: a flowtable takes no other. `false` is for firewalls with `flowtable`, and shows what happens then."},
+			{name: "rtcache", kind: truth, def: "false", doc: "Switch on the route cache of the kernel module rtcache, which an image gets by `modules`. Needs `conntrack`."},
+			{name: "sysctl", kind: settings, example: `{ "net.ipv4.conf.all.log_martians" = 0 }`, doc: "Other settings of the network, by the names of sysctl. They are put back afterwards. Provider `netns` has those that belong to a network namespace."},
 		},
 	}
 }
@@ -57,7 +64,7 @@ func (r *reader) readFirewalls(blocks []*body) firewalls {
 	}
 	for _, b := range blocks {
 		before := len(r.diags)
-		spec := readFirewall(b)
+		spec := r.readFirewall(b)
 		known, ok := all.specs[spec.Name]
 		if !ok {
 			all.specs[spec.Name] = spec
@@ -70,8 +77,30 @@ func (r *reader) readFirewalls(blocks []*body) firewalls {
 	return all
 }
 
-func readFirewall(b *body) firewall.Spec {
-	spec := firewall.Spec{Name: b.label, Engine: b.text("engine"), Lookup: b.text("lookup"), Position: b.text("position")}
+func (r *reader) readFirewall(b *body) firewall.Spec {
+	spec := firewall.Spec{
+		Name: b.label, Engine: b.text("engine"), Lookup: b.text("lookup"), Position: b.text("position"),
+		Settings: firewall.Settings{
+			Conntrack: b.truth("conntrack"),
+			RPFilter:  b.whole("rp_filter"),
+			Flowtable: b.truth("flowtable"),
+			Unprimed:  !b.truth("prime"),
+			RTCache:   b.truth("rtcache"),
+			Sysctl:    r.readSysctls(b),
+		},
+	}
+	for _, needs := range []struct {
+		name, other string
+		wrong       bool
+	}{
+		{"flowtable", "conntrack", spec.Flowtable && !spec.Conntrack},
+		{"rtcache", "conntrack", spec.RTCache && !spec.Conntrack},
+		{"prime", "flowtable", spec.Unprimed && !spec.Flowtable},
+	} {
+		if needs.wrong {
+			b.wrong(needs.name, &mistake{"means nothing here", fmt.Sprintf("It needs %s = true: add that, or remove this line.", needs.other)})
+		}
+	}
 	if spec.HasRules() {
 		return spec
 	}
@@ -80,12 +109,42 @@ func readFirewall(b *body) firewall.Spec {
 			b.wrong(name, &mistake{"means nothing here", fmt.Sprintf("Engine %q has no rules; remove this line.", spec.Engine)})
 		}
 	}
-	return firewall.Spec{Name: spec.Name, Engine: spec.Engine}
+	spec.Lookup, spec.Position = "", ""
+	return spec
+}
+
+// readSysctls reads names and values, and puts each mistake down to its own line.
+func (r *reader) readSysctls(b *body) firewall.Sysctls {
+	if !b.has("sysctl") {
+		return ""
+	}
+	values := map[string]string{}
+	for _, entry := range r.entries(b, "sysctl") {
+		value, wrong := parseText(entry.value)
+		if wrong == nil && strings.ContainsAny(value, "\n\r") {
+			wrong = &mistake{"has more than one line", "Write the value in one line."}
+		}
+		if wrong != nil {
+			r.fail(entry.rng, fmt.Sprintf("sysctl %s %s", cut(entry.key, 60), wrong.summary), "%s", wrong.right)
+			continue
+		}
+		one := firewall.NewSysctls(map[string]string{entry.key: value})
+		if err := (firewall.Settings{Sysctl: one}).Validate(); err != nil {
+			r.fail(entry.rng, "A sysctl cannot be set", "%s.", err)
+			continue
+		}
+		values[entry.key] = value
+	}
+	return firewall.NewSysctls(values)
 }
 
 func describe(spec firewall.Spec) string {
-	if !spec.HasRules() {
-		return fmt.Sprintf("engine = %q", spec.Engine)
+	text := fmt.Sprintf("engine = %q", spec.Engine)
+	if spec.HasRules() {
+		text += fmt.Sprintf(", lookup = %q, position = %q", spec.Lookup, spec.Position)
 	}
-	return fmt.Sprintf("engine = %q, lookup = %q, position = %q", spec.Engine, spec.Lookup, spec.Position)
+	if settings := spec.Settings.Describe(); settings != "" {
+		text += ", " + settings
+	}
+	return text
 }

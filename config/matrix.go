@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/rampart-bench/rampart/experiments"
 	"github.com/rampart-bench/rampart/experiments/firewall"
 )
 
@@ -19,7 +20,7 @@ func matrixSchema() *schema {
 	}
 }
 
-func (r *reader) readMatrix(b *body, known firewalls, e *experiment) {
+func (r *reader) readMatrix(b, measurement *body, known firewalls, e *experiment) {
 	for _, name := range b.texts("firewall") {
 		spec, ok := known.specs[name.value]
 		if !ok {
@@ -29,12 +30,23 @@ func (r *reader) readMatrix(b *body, known firewalls, e *experiment) {
 		e.measured = append(e.measured, spec)
 	}
 	e.spec.Rules = values(b.wholes("rules"))
-	for _, frame := range b.wholes("frame_size") {
+	for _, frame := range r.frameSizes(b, measurement) {
 		if frame.value > r.frameLimit {
 			r.fail(frame.rng, fmt.Sprintf("frame_size %d is too large for the links", frame.value), "With mtu = %d a frame has at most %d bytes (header 14, FCS 4): use a smaller one, or raise mtu on both links.", r.frameLimit-frameOverhead, r.frameLimit)
 		}
 		e.spec.FrameSizes = append(e.spec.FrameSizes, frame.value)
 	}
+}
+
+// frameSizes are those of the matrix, or the one that the message of netperf makes.
+func (r *reader) frameSizes(b, measurement *body) []at[int] {
+	if measurement.label != experiments.UDPNetperf || !measurement.has("message") {
+		return b.wholes("frame_size")
+	}
+	if b.has("frame_size") {
+		b.wrong("frame_size", &mistake{"means nothing here", "message of the measurement sets it; remove one of the two."})
+	}
+	return []at[int]{{measurement.whole("message") + messageOverhead, measurement.rangeOf("message")}}
 }
 
 // same reports whether two firewalls differ in name only: an A/A pair.

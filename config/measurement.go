@@ -38,8 +38,31 @@ func udpIperf3Schema() *schema {
 	}
 }
 
+func udpNetperfSchema() *schema {
+	return &schema{
+		name: "measurement", label: "kind", labels: []string{experiments.UDPNetperf},
+		doc: "UDP datagrams by netperf (UDP_STREAM), as fast as the sender can; the values are what the receiver got. Its ports are fixed, and both directions of the flow are shown to the kernel before it is measured. netperf is in Debian's component non-free; where it is not installed the runs are recorded as unavailable.",
+		attributes: []attribute{
+			{name: "duration", kind: duration, def: `"2s"`, min: `"1s"`, max: `"1h"`, doc: "Measured time of a run, in whole seconds."},
+			{name: "datagrams", kind: whole, def: "0", min: "0", max: "1000000000", doc: "End a run after so many datagrams instead of after `duration`; 0 is by duration."},
+			{name: "message", kind: whole, min: "18", max: "9188", example: "64", doc: "Bytes of a message, in the place of `frame_size` in the matrix: the frames are then 46 bytes larger. Default: what fits the frame size."},
+		},
+	}
+}
+
+// messageOverhead is what a frame has beyond the message in it: headers of Ethernet, IPv4 and UDP, and
+// the FCS.
+const messageOverhead = 46
+
 func readMeasurement(b *body) experiments.Measurement {
-	if b.label == experiments.UDPIperf3 {
+	switch b.label {
+	case experiments.UDPNetperf:
+		m := experiments.Measurement{Kind: b.label, Duration: b.seconds("duration"), Datagrams: b.whole("datagrams")}
+		if m.Datagrams > 0 {
+			m.Duration = 0
+		}
+		return m
+	case experiments.UDPIperf3:
 		m := experiments.Measurement{
 			Kind:      b.label,
 			Duration:  b.seconds("duration"),
@@ -60,11 +83,11 @@ func readMeasurement(b *body) experiments.Measurement {
 	}
 }
 
-// seconds reads a duration that iperf3 takes: it knows whole seconds only.
+// seconds reads a duration that iperf3 and netperf take: they know whole seconds only.
 func (b *body) seconds(name string) time.Duration {
 	d := time.Duration(b.amount(name))
 	if d%time.Second != 0 {
-		b.wrong(name, &mistake{"is not a number of whole seconds", `iperf3 knows no fractions: write "1s", "2s" and so on.`})
+		b.wrong(name, &mistake{"is not a number of whole seconds", `The programs know no fractions: write "1s", "2s" and so on.`})
 	}
 	return d
 }
@@ -88,6 +111,9 @@ func parameters(m experiments.Measurement) map[string]string {
 	}
 	if m.Datagrams > 0 {
 		return map[string]string{"datagrams": strconv.Itoa(m.Datagrams), "rate": rateText(m.Rate)}
+	}
+	if m.Kind == experiments.UDPNetperf {
+		return map[string]string{"duration": m.Duration.String(), "rate": rateText(0)}
 	}
 	return map[string]string{
 		"duration": m.Duration.String(),

@@ -23,13 +23,13 @@ func (r *reader) readRegion(b *body, name string) []analysis.Condition {
 	}
 	var conditions []analysis.Condition
 	for _, entry := range r.entries(b, name) {
-		if !slices.Contains(factors(), entry.factor) {
-			r.fail(entry.rng, fmt.Sprintf("There is no factor %q", cut(entry.factor, 40)), "%s", unknown(entry.factor, factors(), "It can be"))
+		if !slices.Contains(factors(), entry.key) {
+			r.fail(entry.rng, fmt.Sprintf("There is no factor %q", cut(entry.key, 40)), "%s", unknown(entry.key, factors(), "It can be"))
 			continue
 		}
-		parsed, wrong := parseConditions(entry.factor, entry.value)
+		parsed, wrong := parseConditions(entry.key, entry.value)
 		if wrong != nil {
-			r.fail(entry.rng, entry.factor+" "+wrong.summary, "%s", wrong.right)
+			r.fail(entry.rng, entry.key+" "+wrong.summary, "%s", wrong.right)
 		}
 		conditions = append(conditions, parsed...)
 	}
@@ -41,9 +41,9 @@ func (r *reader) readRegion(b *body, name string) []analysis.Condition {
 
 // An entry of an object with its place.
 type entry struct {
-	factor string
-	value  cty.Value
-	rng    hcl.Range
+	key   string
+	value cty.Value
+	rng   hcl.Range
 }
 
 // entries are those of an object, each with its own place where the object is written out.
@@ -70,7 +70,8 @@ func (r *reader) entries(b *body, name string) []entry {
 		return nil
 	}
 	if !v.Type().IsObjectType() && !v.Type().IsMapType() {
-		b.wrong(name, &mistake{"is no set of conditions", `Write it in braces, such as { rules = ">= 1000" }.`})
+		a := b.schema.attribute(name)
+		b.wrong(name, &mistake{"is no set of " + a.kind.String(), fmt.Sprintf("Write it in braces, such as %s.", a.example)})
 		return nil
 	}
 	for it := v.ElementIterator(); it.Next(); {

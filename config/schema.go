@@ -59,6 +59,7 @@ const (
 	pairs     // list of pairs of texts
 	reference // the name of another block
 	region    // factor = condition
+	settings  // name = value
 	anyValue
 	typeOf // a type constraint, which is not a value
 )
@@ -89,6 +90,8 @@ func (k kind) String() string {
 		return "reference"
 	case region:
 		return "conditions"
+	case settings:
+		return "names and values"
 	case typeOf:
 		return "type"
 	}

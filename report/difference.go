@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/rampart-bench/rampart/experiments/record"
 )
@@ -16,18 +17,29 @@ type Difference struct {
 }
 
 // differences lists what two manifests say otherwise and what could change a figure: the program, the
-// configuration, the machine and its settings. Times, host names and addresses are left out.
+// configuration, the machine and its settings. Times and host names are left out, and so is what a node has in
+// common with its host.
 func differences(before, after record.Manifest) []Difference {
 	was, is := facts(before), facts(after)
 	out := []Difference{}
 	all := maps.Clone(was)
 	maps.Copy(all, is)
 	for _, what := range slices.Sorted(maps.Keys(all)) {
-		if was[what] != is[what] {
+		host := asOnHost(what)
+		if was[what] != is[what] && (host == what || was[what] != was[host] || is[what] != is[host]) {
 			out = append(out, Difference{What: what, Before: was[what], After: is[what]})
 		}
 	}
 	return out
+}
+
+// asOnHost is the name of the same fact about the host, with which nodes that are namespaces of its kernel agree.
+func asOnHost(what string) string {
+	node, fact, _ := strings.Cut(what, ", ")
+	if strings.HasPrefix(node, "node ") {
+		return "host, " + fact
+	}
+	return what
 }
 
 // facts are a manifest's, by name.

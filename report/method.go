@@ -130,8 +130,10 @@ func (b *builder) experimentItems(e analysis.Experiment) []document.Definition {
 	var firewalls []string
 	for _, fw := range e.Firewalls {
 		s := fw.Name + " (" + fw.Engine
-		if fw.Lookup != "" {
-			s += ", " + fw.Lookup
+		for _, more := range []string{fw.Lookup, fw.Settings} {
+			if more != "" {
+				s += ", " + more
+			}
 		}
 		firewalls = append(firewalls, s+")")
 	}
@@ -241,6 +243,9 @@ func (b *builder) threats() []document.Block {
 		"Unless the configuration says otherwise, the traffic matches the last entries of the list, the worst case for linear look-up. Rule-sets in use are shaped otherwise.",
 		"One machine, one kernel, one boot each are one sample of machines, kernels and boots. The intervals say nothing about others"+boots(b.f.Study)+".",
 		"The levels of rules and frame sizes are ours; nothing is claimed between or beyond them except by the slope, which assumes a straight line.")
+	if slices.ContainsFunc(b.f.Claims, func(c analysis.ClaimResult) bool { return c.Claim.Reference != nil }) {
+		items = append(items, anotherKernel)
+	}
 	if len(b.f.NoiseFloors) == 0 {
 		items = append(items, "No A/A pair was measured: nothing shows what this set-up calls a difference between two identical firewalls.")
 	}

@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"slices"
+	"strconv"
 
 	"github.com/rampart-bench/rampart/experiments/analysis"
 	"github.com/rampart-bench/rampart/report/document"
@@ -94,6 +95,11 @@ func (b *builder) claimsTable() *document.Table {
 			{Key: "experiment", Title: "experiment"},
 		},
 	}
+	published := slices.ContainsFunc(b.f.Claims, func(c analysis.ClaimResult) bool { return c.Claim.Reference != nil })
+	if published {
+		t.Caption += " " + anotherKernel
+		t.Columns = append(t.Columns, document.Column{Key: "published", Title: "published ratio"}, document.Column{Key: "source", Title: "where"})
+	}
 	for _, c := range b.f.Claims {
 		where := region(c.Claim.Where)
 		if where == "" {
@@ -108,8 +114,23 @@ func (b *builder) claimsTable() *document.Table {
 			document.Text(c.Claim.Compare[0]), document.Text(c.Claim.Compare[1]), document.Text(c.Claim.Expect),
 			document.Text(where), document.Text(c.Metric), document.Text(c.Claim.Experiment),
 		}})
+		if published {
+			last := &t.Rows[len(t.Rows)-1]
+			last.Values = append(last.Values, reference(c.Claim.Reference)...)
+		}
 	}
 	return finish(t)
+}
+
+// anotherKernel is said wherever a published ratio stands.
+const anotherKernel = "A published ratio is of another kernel on another machine: it stands beside ours for the reader and decides nothing."
+
+// reference is a published ratio and where it was published.
+func reference(r *analysis.Reference) []document.Value {
+	if r == nil {
+		return []document.Value{document.Text("none"), document.Text("")}
+	}
+	return []document.Value{document.Text(strconv.FormatFloat(r.Ratio, 'f', 3, 64)), document.Text(r.Source)}
 }
 
 func (b *builder) mediansTable(s series) *document.Table {

@@ -19,6 +19,9 @@ func (c *ClaimResult) sentence(m Metric, margin float64) string {
 	case c.Noise > 1:
 		effect += fmt.Sprintf("; identical firewalls differ by up to %s", percent(c.Noise-1, 2))
 	}
+	if r := c.Claim.Reference; r != nil {
+		effect += fmt.Sprintf("; the ratio is %.3f here, and %.3f was published (%s)", c.Effect.Value, r.Ratio, r.Source)
+	}
 	lead := map[string]string{Agrees: "Agrees", Disagrees: "Disagrees", Inconclusive: "Inconclusive"}[c.Verdict]
 	return lead + ": " + effect + "."
 }

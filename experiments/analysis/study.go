@@ -18,7 +18,7 @@ type Study struct {
 // An Experiment as analysis and report see it.
 type Experiment struct {
 	Name        string            `json:"name"`
-	Measurement string            `json:"measurement"` // icmp_rtt or udp_iperf3
+	Measurement string            `json:"measurement"` // icmp_rtt, udp_iperf3 or udp_netperf
 	Parameters  map[string]string `json:"parameters"`  // for the reader, such as count = 200
 	Firewalls   []Firewall        `json:"firewalls"`
 	Rules       []int             `json:"rules"`
@@ -37,6 +37,8 @@ type Firewall struct {
 	Name   string `json:"name"`
 	Engine string `json:"engine"`
 	Lookup string `json:"lookup,omitempty"`
+	// Settings are the kernel's, in words, such as "conntrack, rp_filter = 1".
+	Settings string `json:"settings,omitempty"`
 	// Rules is false for none and empty, whose cells have rules = 0.
 	Rules bool `json:"rules"`
 }
@@ -53,6 +55,14 @@ type Claim struct {
 	// Within bounds the cells of a claim that expects "mixed": 0.1 means that no cell differs by more
 	// than 10 %. Default 0.1.
 	Within float64 `json:"within,omitempty"`
+	// Reference is what somebody else found, for the reader to see beside it. It decides nothing.
+	Reference *Reference `json:"reference,omitempty"`
+}
+
+// A Reference is a published ratio of the metric, A/B.
+type Reference struct {
+	Ratio  float64 `json:"ratio"`
+	Source string  `json:"source"` // where, and of which kernel and machine
 }
 
 // What a claim may expect of A against B, beside [Slower] and [Faster].

@@ -32,8 +32,24 @@ type Settings struct {
 	Sysctl Sysctls `json:"sysctl,omitempty"`
 }
 
-// IsZero reports whether nothing was asked for.
-func (s Settings) IsZero() bool { return s == Settings{} }
+// Describe says in words what is set, or is empty.
+func (s Settings) Describe() string {
+	var words []string
+	add := func(is bool, word string) {
+		if is {
+			words = append(words, word)
+		}
+	}
+	add(s.Conntrack, "conntrack")
+	add(s.RPFilter != 0, fmt.Sprintf("rp_filter = %d", s.RPFilter))
+	add(s.RTCache, "rtcache")
+	add(s.Flowtable, "flowtable")
+	add(s.Unprimed, "not primed")
+	for name, value := range s.Sysctl.All() {
+		words = append(words, name+" = "+value)
+	}
+	return strings.Join(words, ", ")
+}
 
 // hasTable reports whether the settings need a table of nftables.
 func (s Settings) hasTable() bool { return s.Conntrack }

@@ -222,7 +222,14 @@ func TestSettingsValidate(t *testing.T) {
 			t.Errorf("%+v: %v, want %q", s, err, want)
 		}
 	}
-	must(t, Settings{Conntrack: true, Flowtable: true, Unprimed: true, RPFilter: 2, Sysctl: "net/ipv4/conf/eth0.1/forwarding=1"}.Validate())
+	all := Settings{Conntrack: true, Flowtable: true, Unprimed: true, RPFilter: 2, RTCache: true, Sysctl: "net/ipv4/conf/eth0.1/forwarding=1"}
+	must(t, all.Validate())
+	if got, want := all.Describe(), "conntrack, rp_filter = 2, rtcache, flowtable, not primed, net/ipv4/conf/eth0.1/forwarding = 1"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got := (Settings{}).Describe(); got != "" {
+		t.Errorf("nothing is %q", got)
+	}
 }
 
 func TestSysctls(t *testing.T) {
