@@ -206,15 +206,15 @@ func (c *cli) netnsFindings(ctx context.Context, cfg *config.Config) []finding {
 		}
 		all = append(all, f)
 	}
-	return append(all, toolFinding(cfg)...)
+	return append(all, toolFindings(cfg)...)
 }
 
-// firewallsOf lists the firewalls with rules that the experiments use, each once.
+// firewallsOf lists the firewalls with rules or settings that the experiments use, each once.
 func firewallsOf(cfg *config.Config) []firewall.Spec {
 	var all []firewall.Spec
 	for _, e := range cfg.Experiments {
 		for _, fw := range e.Firewalls {
-			if fw.HasRules() && !slices.Contains(all, fw) {
+			if fw != (firewall.Spec{Name: fw.Name, Engine: fw.Engine}) && !slices.Contains(all, fw) {
 				all = append(all, fw)
 			}
 		}
@@ -222,14 +222,21 @@ func firewallsOf(cfg *config.Config) []firewall.Spec {
 	return all
 }
 
-func toolFinding(cfg *config.Config) []finding {
-	uses := func(e experiments.Spec) bool { return e.Measurement.Kind == experiments.UDPIperf3 }
-	if !slices.ContainsFunc(cfg.Experiments, uses) {
-		return nil
+// toolFindings look for the programs that the experiments' measurements run.
+func toolFindings(cfg *config.Config) (all []finding) {
+	for _, tool := range []struct{ measurement, program, mend string }{
+		{experiments.UDPIperf3, "iperf3", "apt install iperf3"},
+		{experiments.UDPNetperf, "netperf", "add component non-free to apt's sources, then apt install netperf; without it its runs are recorded as unavailable"},
+	} {
+		uses := func(e experiments.Spec) bool { return e.Measurement.Kind == tool.measurement }
+		if !slices.ContainsFunc(cfg.Experiments, uses) {
+			continue
+		}
+		f := finding{Subject: tool.program, Grade: good, Found: "there"}
+		if _, err := exec.LookPath(tool.program); err != nil {
+			f.Grade, f.Found, f.Mend = bad, "not there", tool.mend
+		}
+		all = append(all, f)
 	}
-	f := finding{Subject: "iperf3", Grade: good, Found: "there"}
-	if _, err := exec.LookPath("iperf3"); err != nil {
-		f.Grade, f.Found, f.Mend = bad, "not there", "apt install iperf3"
-	}
-	return []finding{f}
+	return all
 }
