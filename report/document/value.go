@@ -185,7 +185,8 @@ func (r Range) print(u Unit) string {
 }
 
 // String is the value followed by its interval, such as "12.41 [12.30, 12.55]". The digits follow
-// the interval: its half width has two significant ones, and nothing is printed beyond them.
+// the interval: its half width has two significant ones, and nothing is printed beyond them unless a value
+// or an end would be printed as the 0 that it is not.
 func (e Estimate) String() string {
 	if e.Level == 0 {
 		return significant(e.Value, 3) + " (no interval)"
@@ -209,8 +210,13 @@ func (e Estimate) decimals() int {
 		_, fraction, _ := strings.Cut(strings.TrimRight(decimal(e.Value, max(0, places(e.Value, 6))), "0"), ".")
 		return len(fraction)
 	}
-	// An interval far wider than the value, or far narrower, must not run away with the digits.
-	return min(places(half, 2), places(e.Value, 9))
+	d := places(half, 2)
+	if e.Lo > 0 || e.Hi < 0 {
+		// Far from symmetric: the long side must not round the value, or an end that is not 0, down to 0.
+		d = max(d, places(e.Value, 2), places(min(math.Abs(e.Lo), math.Abs(e.Hi)), 1))
+	}
+	// An interval far narrower than the value must not run away with the digits.
+	return min(d, places(e.Value, 9))
 }
 
 // places is the number of decimals that gives x the significant digits wanted.
