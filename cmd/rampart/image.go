@@ -64,7 +64,8 @@ func openStore() (*images.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return images.Open(dir)
+	store, err := images.Open(dir)
+	return store, withHint(err, "set XDG_CACHE_HOME to a folder that this user may write to")
 }
 
 // image returns the image of a Spec, building it where it is not there yet.

@@ -75,7 +75,7 @@ func (c *cli) tryKVM(ctx context.Context, cfg *config.Config, after fate) (chose
 	if _, err := os.Stat("/dev/kvm"); errors.Is(err, fs.ErrNotExist) {
 		return chosenProvider{}, "there is no /dev/kvm", nil
 	}
-	// Whether libvirt answers at all is found out before an image is built for it.
+	// Whether there is anything to boot an image with is found out before one is built.
 	bare, err := c.libvirtProvider(cfg, libvirt.Image{}, after)
 	if err != nil {
 		return chosenProvider{}, "", err
@@ -110,6 +110,14 @@ func (c *cli) libvirtProvider(cfg *config.Config, image libvirt.Image, after fat
 
 // libvirtWithImage is the libvirt provider, ready to bring testbeds up.
 func (c *cli) libvirtWithImage(ctx context.Context, cfg *config.Config, after fate) (chosenProvider, error) {
+	// Whether libvirt answers at all is found out before an image is built for it.
+	bare, err := c.libvirtProvider(cfg, libvirt.Image{}, after)
+	if err != nil {
+		return chosenProvider{}, err
+	}
+	if err := errors.Join(bare.Reach(ctx), bare.Close()); err != nil {
+		return chosenProvider{}, err
+	}
 	image, err := c.image(ctx, cfg.Image)
 	if err != nil {
 		return chosenProvider{}, fmt.Errorf("build image %s: %w", cfg.Image.Name, err)

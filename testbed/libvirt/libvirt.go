@@ -198,6 +198,12 @@ func (p *Provider) control(ctx context.Context) (*conn, error) {
 	return c, nil
 }
 
+// Reach returns an error that wraps [ErrUnavailable] unless libvirt answers.
+func (p *Provider) Reach(ctx context.Context) error {
+	_, err := p.control(ctx)
+	return err
+}
+
 // keep holds on to a domain in place of an earlier one of that name.
 func (p *Provider) keep(d *instance) {
 	p.keeping.Lock()
