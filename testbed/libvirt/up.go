@@ -137,6 +137,10 @@ func (tb *running) abandon(ctx context.Context) error {
 	return nil
 }
 
+// emulatedOption keeps a kernel from testing its timer (arch/x86/kernel/apic/io_apic.c): on a busy host an
+// emulated timer ticks too late for that, and the kernel panics.
+const emulatedOption = "no_timer_check"
+
 // prepareImage puts the image into the pool, where QEMU's user can read it, unless it is there.
 func (p *Provider) prepareImage(ctx context.Context, c *conn, s *state) (rpc.StoragePool, error) {
 	pool, err := p.openPool(ctx, c)
@@ -145,6 +149,9 @@ func (p *Provider) prepareImage(ctx context.Context, c *conn, s *state) (rpc.Sto
 	}
 	image := p.options.Image
 	s.CommandLine = image.CommandLine
+	if !s.KVM {
+		s.CommandLine += " " + emulatedOption
+	}
 	for _, part := range []struct {
 		kind string
 		file File
