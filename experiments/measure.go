@@ -3,6 +3,7 @@ package experiments
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"net/netip"
 	"slices"
@@ -23,7 +24,8 @@ const (
 	phaseVerify  = "verify"
 	phaseControl = "control"
 	phaseWarmUp  = "warm_up"
-	phaseMeasure = "measure"
+	phaseMeasure = "measure" // the load alone
+	phaseAccount = "account" // what is read and checked around it
 	phaseUnload  = "unload"
 )
 
@@ -34,6 +36,7 @@ type trial struct {
 	firewall firewall.Spec
 	request  loadRequest
 	rec      record.Record
+	inner    time.Duration // of steps inside the one that is being timed
 }
 
 // Measure performs one run. The record says what became of it, also when it failed; an error means
@@ -69,7 +72,7 @@ func (t *trial) run(ctx context.Context) error {
 		{phaseVerify, t.verify},
 		{phaseControl, t.control},
 		{phaseWarmUp, t.warmUp},
-		{phaseMeasure, t.measure},
+		{phaseAccount, t.measure},
 	} {
 		if err := t.timed(step.phase, func() error { return step.do(ctx) }); err != nil {
 			if isLost(err) {
@@ -85,11 +88,14 @@ func (t *trial) run(ctx context.Context) error {
 	return t.timed(phaseUnload, func() error { return t.unload(ctx) })
 }
 
-// timed adds what a step took to its phase.
+// timed adds what a step took to its phase, without the steps inside it, which have phases of their own.
 func (t *trial) timed(phase string, do func() error) error {
-	started := time.Now()
+	started, before := time.Now(), t.inner
+	t.inner = 0
 	err := do()
-	t.rec.PhasesS[phase] = seconds(time.Since(started)) + t.rec.PhasesS[phase]
+	took := time.Since(started)
+	t.rec.PhasesS[phase] = seconds(took-t.inner) + t.rec.PhasesS[phase]
+	t.inner = before + took
 	return err
 }
 
@@ -342,6 +348,9 @@ func (t *trial) measureLatency(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if len(trips.SamplesNS) == 0 {
+		return fmt.Errorf("none of %d probes was answered", trips.Sent)
+	}
 	t.latency(trips)
 	// A driver that does not stamp what it sends would make samples of another kind, which are never
 	// to be mixed with these; veth and virtio-net both do.
@@ -404,7 +413,7 @@ func (t *trial) account(ctx context.Context, load func() error) (traffic.Account
 	var dut counted
 	a.Sender, err = t.lab.counted(ctx, testbed.Sender, func() (err error) {
 		a.Receiver, err = t.lab.counted(ctx, testbed.Receiver, func() (err error) {
-			dut, err = t.lab.counting(ctx, testbed.Firewall, load)
+			dut, err = t.lab.counting(ctx, testbed.Firewall, func() error { return t.timed(phaseMeasure, load) })
 			return err
 		})
 		return err
@@ -441,7 +450,7 @@ func quantile(sorted []int64, q float64) float64 {
 	return float64(sorted[low]) + (at-float64(low))*float64(sorted[low+1]-sorted[low])
 }
 
-// latency sets the metrics of round trips.
+// latency sets the metrics of round trips, of which there is at least one.
 func (t *trial) latency(trips traffic.RoundTrips) {
 	t.rec.Samples = map[string][]int64{"rtt_ns": trips.SamplesNS}
 	sorted := slices.Sorted(slices.Values(trips.SamplesNS))

@@ -62,7 +62,7 @@ type Record struct {
 	// sent. They are never a unit of replication.
 	Samples map[string][]int64 `json:"samples,omitempty"`
 	Checks  []Check            `json:"checks,omitempty"`
-	// PhasesS splits ElapsedS: renew, load, verify, control, warm_up, measure, unload; seconds.
+	// PhasesS splits ElapsedS: renew, load, verify, control, warm_up, measure, account, unload; seconds.
 	PhasesS map[string]float64 `json:"phases_s,omitempty"`
 }
 
