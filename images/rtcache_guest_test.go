@@ -129,6 +129,8 @@ func trials() []trial {
 		{"a mark takes effect at once", marked},
 		{"rp_filter takes effect at once", spoofed},
 		{"an interface address takes effect at once", localAddress},
+		{"forwarding switched off takes effect at once", notForwarding},
+		{"an invalid route is let go", letGo},
 		{"flood of flows larger than the table", flood},
 		{"route flaps under load", flaps},
 		{"device down under load", deviceDown},
@@ -692,6 +694,34 @@ func localAddress(g *guest) string {
 	return atOnce(g, tracking, senderAddr, nil,
 		func(l *lab) { must(l.firewall.link.AddrAdd(get(l.firewall.link.LinkByName("lo")), addr)) },
 		func(l *lab) { must(l.firewall.link.AddrDel(get(l.firewall.link.LinkByName("lo")), addr)) })
+}
+
+func notForwarding(g *guest) string {
+	return atOnce(g, tracking, senderAddr, nil,
+		func(l *lab) { l.firewall.sysctl("net.ipv4.ip_forward", "0") },
+		func(l *lab) { l.firewall.sysctl("net.ipv4.ip_forward", "1") })
+}
+
+// letGo invalidates the route of a flow that has ended, and waits for the sweep.
+func letGo(g *guest) string {
+	return g.with(tracking, func(l *lab) string {
+		c := l.sender.flow(senderAddr, receiverAddr, sinkPort)
+		defer c.Close()
+		l.cached(c)
+		r := &netlink.Route{Dst: host("192.0.2.1"), Type: unix.RTN_BLACKHOLE}
+		must(l.firewall.link.RouteAdd(r))
+		began := time.Now()
+		for l.firewall.stats()["aged"] == 0 {
+			if time.Since(began) > 20*time.Second {
+				fail("the entry stays: %v", l.firewall.stats())
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		if n := l.firewall.stats(); n["entries"] != 0 {
+			fail("%v", n)
+		}
+		return fmt.Sprintf("after %.0f s", time.Since(began).Seconds())
+	})
 }
 
 // Streams send as fast as they can, one from each end, until stopped.

@@ -38,6 +38,7 @@
 #include <linux/netfilter.h>
 #include <linux/netfilter_bridge.h>
 #include <linux/netfilter_ipv4.h>
+#include <linux/prandom.h>
 #include <linux/proc_fs.h>
 #include <linux/random.h>
 #include <linux/seq_file.h>
@@ -157,6 +158,7 @@ struct rtcache_pending {
  */
 struct rtcache_cpu {
 	unsigned long stat[RTCACHE_STATS];
+	u32 dice;
 	struct rtcache_pending pending[1 << RTCACHE_PENDING_BITS];
 };
 
@@ -470,6 +472,17 @@ static void rtcache_sweep(struct work_struct *work)
 
 /* Hooks */
 
+/* Says whether a packet may bring its flow in. Good randomness is not needed, and
+ * costs as much as forwarding the packet before the kernel has gathered enough.
+ */
+static bool rtcache_admit(struct rtcache_table *t)
+{
+	u32 *dice = this_cpu_ptr(&t->cpu->dice);
+
+	*dice = next_pseudo_random32(*dice);
+	return (*dice >> 16) % RTCACHE_ADMIT_ONE_IN == 0;
+}
+
 static struct rtcache_pending *rtcache_pending(struct rtcache_table *t,
 					       const struct sk_buff *skb)
 {
@@ -516,7 +529,7 @@ static unsigned int rtcache_serve(void *priv, struct sk_buff *skb,
 		rtcache_count(t, RTCACHE_REFUSED);
 		return NF_ACCEPT;
 	}
-	if (i < 0 && get_random_u32() % RTCACHE_ADMIT_ONE_IN)
+	if (i < 0 && !rtcache_admit(t))
 		return NF_ACCEPT;
 	pending->skb = skb;
 	pending->flow = flow;
@@ -591,6 +604,7 @@ static struct rtcache_table *rtcache_new_table(struct net *net)
 					 RTCACHE_WAYS);
 	struct rtcache_table *t;
 	unsigned long i;
+	int cpu;
 
 	t = kvzalloc(struct_size(t, bucket, 1UL << bits), GFP_KERNEL_ACCOUNT);
 	if (!t)
@@ -602,6 +616,8 @@ static struct rtcache_table *rtcache_new_table(struct net *net)
 	}
 	for (i = 0; i < 1UL << bits; i++)
 		spin_lock_init(&t->bucket[i].lock);
+	for_each_possible_cpu(cpu)
+		per_cpu_ptr(t->cpu, cpu)->dice = get_random_u32();
 	t->net = net;
 	t->bits = bits;
 	t->seed = get_random_long();
