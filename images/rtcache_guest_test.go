@@ -925,14 +925,17 @@ func noRouteLeft(g *guest) string {
 	if routes > g.routes {
 		fail("%d routes are in use, %d were before", routes, g.routes)
 	}
-	const slab = "/sys/kernel/slab/ip_dst_cache/"
-	must(os.WriteFile(slab+"shrink", []byte("1"), 0))
-	text := get(os.ReadFile(slab + "objects"))
+	slab := "ip_dst_cache"
+	if _, err := os.Stat("/sys/kernel/slab/" + slab); err != nil {
+		slab = "rtable" // Linux 6.9 and later
+	}
+	must(os.WriteFile("/sys/kernel/slab/"+slab+"/shrink", []byte("1"), 0))
+	text := get(os.ReadFile("/sys/kernel/slab/" + slab + "/objects"))
 	objects := get(strconv.Atoi(strings.Fields(string(text))[0]))
 	if objects > g.routes {
-		fail("%d objects in ip_dst_cache, want at most %d", objects, g.routes)
+		fail("%d objects in %s, want at most %d", objects, slab, g.routes)
 	}
-	return fmt.Sprintf("%d routes in use, %d objects in ip_dst_cache", routes, objects)
+	return fmt.Sprintf("%d routes in use, %d objects in %s", routes, objects, slab)
 }
 
 // noLeak has a kernel that can look for unreferenced memory do so.
