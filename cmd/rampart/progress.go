@@ -2,9 +2,12 @@ package main
 
 import (
 	"fmt"
+	"io"
+	"os"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
+	"golang.org/x/term"
 
 	"github.com/rampart-bench/rampart/experiments"
 )
@@ -35,6 +38,7 @@ func (silent) done()                     {}
 // bar is a progress bar with an estimate of the time left.
 type bar struct {
 	bar     *progressbar.ProgressBar
+	out     io.Writer
 	started time.Time
 	already int
 }
@@ -51,13 +55,32 @@ func newBar(c *cli, total, already int) *bar {
 		progressbar.OptionClearOnFinish(),
 	)
 	_ = b.Add(already)
-	return &bar{b, time.Now(), already}
+	return &bar{b, c.stderr, time.Now(), already}
 }
 
 func (b *bar) show(p experiments.Progress) {
 	t := p.Record.Treatment
-	b.bar.Describe(fmt.Sprintf("%s left  %s %d rules %d B", short(p.Left(time.Since(b.started), b.already)), t.Firewall, t.Rules, t.FrameSize))
+	left := short(p.Left(time.Since(b.started), b.already)) + " left"
+	room := b.room(p.Total)
+	for _, text := range []string{fmt.Sprintf("%s  %s %d rules %d B", left, t.Firewall, t.Rules, t.FrameSize), left, ""} {
+		if len(text) <= room {
+			b.bar.Describe(text)
+			break
+		}
+	}
 	_ = b.bar.Set(p.Done)
+}
+
+// room is how many columns are left for words: a line that is wider than the terminal is not drawn over
+// by the next one, and fills the screen.
+func (b *bar) room(total int) int {
+	width := 80
+	if f, ok := b.out.(*os.File); ok {
+		if columns, _, err := term.GetSize(int(f.Fd())); err == nil {
+			width = columns
+		}
+	}
+	return width - len(fmt.Sprintf(" 100%% [=>] (%d/%d) ", total, total))
 }
 
 func (b *bar) done() { _ = b.bar.Clear() }
