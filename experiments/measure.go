@@ -175,7 +175,7 @@ const controlProbes = 3
 func (t *trial) control(ctx context.Context) error {
 	probe := traffic.Probe{
 		Target: t.target(), FrameSize: traffic.MinFrame, Count: controlProbes,
-		Interval: time.Millisecond, Timeout: t.patience(),
+		Interval: time.Millisecond, Timeout: answerTime,
 	}
 	passed, err := call[traffic.RoundTrips](ctx, t.lab, testbed.Sender, methodProbe, probe)
 	if err != nil {
@@ -186,6 +186,9 @@ func (t *trial) control(ctx context.Context) error {
 	}
 	inside := t.lab.spec.Inside()
 	probe.Source = inside.Intruder()
+	if t.firewall.HasRules() {
+		probe.Timeout = t.patience()
+	}
 	var trips traffic.RoundTrips
 	seen, err := t.lab.counting(ctx, testbed.Firewall, func() (err error) {
 		trips, err = call[traffic.RoundTrips](ctx, t.lab, testbed.Sender, methodIntrude, traffic.Intrusion{Probe: probe, Interface: inside.Name})
@@ -208,7 +211,7 @@ func (t *trial) control(ctx context.Context) error {
 // the DUT has no route to.
 func (t *trial) controlSource(ctx context.Context, probe traffic.Probe) error {
 	inside := t.lab.spec.Inside()
-	probe.Source = unroutable(t.lab.spec)
+	probe.Source, probe.Timeout = unroutable(t.lab.spec), t.patience()
 	var trips traffic.RoundTrips
 	seen, err := t.lab.counted(ctx, testbed.Firewall, func() (err error) {
 		trips, err = call[traffic.RoundTrips](ctx, t.lab, testbed.Sender, methodIntrude, traffic.Intrusion{Probe: probe, Interface: inside.Name})
@@ -242,6 +245,10 @@ func (t *trial) lag() int64 {
 	}
 	return 0
 }
+
+// answerTime is how long the control waits for answers that should come: on an emulated machine that has
+// much else to do, a quarter of a second was too short (seen). Where all is well it waits for none of it.
+const answerTime = 3 * time.Second
 
 // patience is how long the control waits for answers that should not come. That they do not come is
 // also seen in the counters of the DUT, so the time only has to be long against a round trip.

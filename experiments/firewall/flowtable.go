@@ -35,7 +35,7 @@ func SettingsScript(s Settings, interfaces [2]string) string {
 	}
 	text += "\tchain " + trackingChain + " {\n\t\tct state established counter\n\t}\n"
 	if s.Flowtable {
-		text += fmt.Sprintf("\tchain %s {\n\t\ttype filter hook forward priority %d; policy accept;\n\t\tip protocol udp counter flow add @%s\n\t}\n", offloadChain, offloadPriority, flowtableName)
+		text += fmt.Sprintf("\tchain %s {\n\t\ttype filter hook forward priority %d; policy accept;\n\t\tip protocol udp counter ct state established flow add @%s\n\t}\n", offloadChain, offloadPriority, flowtableName)
 	}
 	return text + "}\n"
 }
@@ -53,7 +53,7 @@ func (t *Tuning) track(ctx context.Context) error {
 	}
 	table := conn.AddTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: settingsTable})
 	tracking := conn.AddChain(&nftables.Chain{Name: trackingChain, Table: table})
-	conn.AddRule(&nftables.Rule{Table: table, Chain: tracking, Exprs: countEstablished()})
+	conn.AddRule(&nftables.Rule{Table: table, Chain: tracking, Exprs: append(established(), &expr.Counter{})})
 	if err := conn.Flush(); err != nil {
 		return trackingUnavailable(fmt.Errorf("make table ip %s: %w", settingsTable, err))
 	}
@@ -63,15 +63,14 @@ func (t *Tuning) track(ctx context.Context) error {
 	return nil
 }
 
-// countEstablished is "ct state established counter", expression by expression as nft writes it.
-func countEstablished() []expr.Any {
-	established := binaryutil.NativeEndian.PutUint32(expr.CtStateBitESTABLISHED)
+// established is "ct state established", expression by expression as nft writes it.
+func established() []expr.Any {
+	bit := binaryutil.NativeEndian.PutUint32(expr.CtStateBitESTABLISHED)
 	zero := make([]byte, 4)
 	return []expr.Any{
 		&expr.Ct{Register: unix.NFT_REG_1, Key: expr.CtKeySTATE},
-		&expr.Bitwise{SourceRegister: unix.NFT_REG_1, DestRegister: unix.NFT_REG_1, Len: 4, Mask: established, Xor: zero},
+		&expr.Bitwise{SourceRegister: unix.NFT_REG_1, DestRegister: unix.NFT_REG_1, Len: 4, Mask: bit, Xor: zero},
 		&expr.Cmp{Op: expr.CmpOpNeq, Register: unix.NFT_REG_1, Data: zero},
-		&expr.Counter{},
 	}
 }
 
@@ -86,7 +85,9 @@ func trackingUnavailable(err error) error {
 }
 
 // offload makes the flowtable and the one rule that fills it. It offloads UDP only: what is measured,
-// and not the control connection of the program that measures.
+// and not the control connection of the program that measures. A flow must be established, which is to say
+// that an answer was seen. The kernel itself does not insist on that: without the condition, Linux 6.1
+// took a one-way flow into the table with its third packet (seen).
 func (t *Tuning) offload(ctx context.Context) error {
 	if t.opts.DedicatedKernel {
 		// The kernel asks for both by itself on most systems. Whether they are there is seen right below.
@@ -104,12 +105,12 @@ func (t *Tuning) offload(ctx context.Context) error {
 		Name: offloadChain, Table: table, Type: nftables.ChainTypeFilter,
 		Hooknum: nftables.ChainHookForward, Priority: nftables.ChainPriorityRef(offloadPriority), Policy: &accept,
 	})
-	conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: []expr.Any{
+	udp := []expr.Any{
 		&expr.Payload{DestRegister: unix.NFT_REG_1, Base: expr.PayloadBaseNetworkHeader, Offset: protocolOffset, Len: 1},
 		&expr.Cmp{Op: expr.CmpOpEq, Register: unix.NFT_REG_1, Data: []byte{unix.IPPROTO_UDP}},
 		&expr.Counter{},
-		&expr.FlowOffload{Name: flowtableName},
-	}})
+	}
+	conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: slices.Concat(udp, established(), []expr.Any{&expr.FlowOffload{Name: flowtableName}})})
 	err = conn.Flush()
 	switch {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EINVAL):

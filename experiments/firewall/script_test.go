@@ -130,6 +130,9 @@ func TestManual(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	for _, settings := range []Settings{{Conntrack: true}, {Conntrack: true, Flowtable: true}} {
+		texts = append(texts, []byte(SettingsScript(settings, [2]string{"inside", "outside"})))
+	}
 	for _, text := range append(texts, text) {
 		if !bytes.Contains(manual, append([]byte("```\n"), append(text, "```\n"...)...)) {
 			t.Errorf("docs/firewalls.md does not show\n%s", text)
