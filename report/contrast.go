@@ -120,10 +120,20 @@ func (c Contrast) meaning() string {
 		threshold = " and by more than " + percentWords(c.Changes.Threshold)
 	}
 	if c.virtual() {
-		return "Clock virtual: values are exact, and one nanosecond is one instruction. A value has changed when every block moved the same way" + threshold + "."
+		return "Clock virtual: values are exact, and one nanosecond is one instruction. A value has changed when every block moved the same way" + threshold + c.reference() + "."
 	}
 	return fmt.Sprintf("Clock %s. A value has changed when the change is significant after Holm's correction over its experiment and metric, exceeds the noise floor%s, and is not equivalent within %s.",
 		c.Changes.Clock, threshold, percentWords(c.Changes.Margin))
+}
+
+// reference says what the moves are held against under the virtual clock.
+func (c Contrast) reference() string {
+	for _, cell := range c.Changes.Cells {
+		if cell.Blocks != nil && cell.Blocks.Reference != "" {
+			return ", counted from " + cell.Blocks.Reference + " in the same block; " + cell.Blocks.Reference + " itself, and what it has no value for, by more than blocks differ among themselves"
+		}
+	}
+	return ", by more than blocks differ among themselves"
 }
 
 func (c Contrast) virtual() bool { return c.Changes.Clock == "virtual" }

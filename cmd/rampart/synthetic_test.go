@@ -43,8 +43,8 @@ func synthetic(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(folder.Close())
 }
 
-// madeUp is a study that never was, of nftables-linear (which costs more a rule), iptables-linear and an A/A
-// copy of it.
+// madeUp is a study that never was, of nftables-linear (which costs more a rule), iptables-linear, an A/A copy
+// of it, and the arm without a firewall.
 type madeUp struct {
 	clock, kernel string
 	runs          int      // a cell
@@ -52,6 +52,7 @@ type madeUp struct {
 	seed          uint64   // of the noise
 	factor        float64  // on the time of nftables-linear
 	extra         float64  // us, added to the time of nftables-linear
+	layout        float64  // us, about which all values of a block move, each block otherwise
 	gone          string   // a firewall that is unavailable
 	claims        []string // of slower, faster and similar
 }
@@ -74,6 +75,8 @@ func (m *madeUp) set(key, value string) (err error) {
 		m.noise, err = strconv.ParseFloat(value, 64)
 	case "factor":
 		m.factor, err = strconv.ParseFloat(value, 64)
+	case "layout":
+		m.layout, err = strconv.ParseFloat(value, 64)
 	case "extra":
 		m.extra, err = strconv.ParseFloat(value, 64)
 	default:
@@ -90,6 +93,7 @@ func (m *madeUp) study() analysis.Study {
 			{Name: "nftables-linear", Engine: "nftables", Lookup: "linear", Rules: true},
 			{Name: "iptables-linear", Engine: "iptables-legacy", Lookup: "linear", Rules: true},
 			{Name: "iptables-linear-aa", Engine: "iptables-legacy", Lookup: "linear", Rules: true},
+			{Name: "none", Engine: "none"},
 		},
 		Repetitions: m.runs, Boots: 1, Seed: 1, Compare: [][2]string{pair}, Controls: [][2]string{{"iptables-linear", "iptables-linear-aa"}},
 	}}}
@@ -104,18 +108,22 @@ func (m *madeUp) records() (out []record.Record) {
 	e := m.study().Experiments[0]
 	for block := 1; block <= m.runs; block++ {
 		for _, f := range e.Firewalls {
-			for _, rules := range e.Rules {
+			levels := e.Rules
+			if !f.Rules {
+				levels = []int{0}
+			}
+			for _, rules := range levels {
 				for _, size := range e.FrameSizes {
 					r := record.Record{
 						Schema: record.Schema, Experiment: e.Name, Block: block, Boot: 1, Sequence: len(out) + 1, Clock: m.clock,
 						Treatment: record.Treatment{Firewall: f.Name, Rules: rules, FrameSize: size},
 						Started:   time.Date(2026, 1, 2, 3, 4, len(out), 0, time.UTC), ElapsedS: 0.5, Status: record.OK,
 					}
-					us := m.time(f.Name, rules, size) * math.Exp(m.noise*rng.NormFloat64())
+					us := nanoseconds(m.time(f.Name, rules, size)*math.Exp(m.noise*rng.NormFloat64())) + nanoseconds(m.layout*math.Sin(float64(3*block)))
 					if f.Name == "nftables-linear" {
 						us += m.extra
 					}
-					r.Metrics = map[string]record.Metric{"rtt_median": {Value: math.Round(us*1000) / 1000, Unit: "us"}}
+					r.Metrics = map[string]record.Metric{"rtt_median": {Value: nanoseconds(us), Unit: "us"}}
 					if f.Name == m.gone {
 						r.Status, r.Error, r.Metrics = record.Unavailable, "there is no such <module>", nil
 					}
@@ -126,6 +134,9 @@ func (m *madeUp) records() (out []record.Record) {
 	}
 	return out
 }
+
+// nanoseconds rounds microseconds to whole ones.
+func nanoseconds(us float64) float64 { return math.Round(us*1000) / 1000 }
 
 // time is microseconds from nowhere.
 func (m *madeUp) time(firewall string, rules, size int) float64 {

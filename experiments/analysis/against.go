@@ -37,7 +37,8 @@ func (e *IncomparableError) Error() string { return e.Reason }
 // Under a clock with noise a cell is judged as two firewalls would be (METHOD §5), with the alpha and margin of
 // the study before, the A/A pairs of both, and Holm's correction over all cells of an experiment and metric;
 // an effect must also exceed the threshold. Under the virtual clock there is no noise, and a cell has
-// changed when all pairs of blocks moved the same way by more than the threshold; see [Blocks].
+// changed when all blocks moved the same way, by more than the threshold and otherwise than the arm without
+// a firewall; see [Blocks].
 //
 // What only one of the two has is left out with a warning. Studies of different clocks, or without a cell in
 // common, are an [*IncomparableError]; other errors are those of [Analyze].
@@ -165,7 +166,7 @@ func (c *contrast) experiment(before, after *data) {
 		if pairs := c.pairs(before, after, m, places); len(pairs) > 0 {
 			var cells []Change
 			if c.out.Clock == virtualClock {
-				cells = c.exactly(after, m, pairs)
+				cells = c.exactly(before, after, m, pairs)
 			} else {
 				cells = c.statistically(before, after, m, pairs)
 			}
@@ -321,16 +322,63 @@ func (c *contrast) newChange(e *Experiment, m Metric, t record.Treatment, before
 }
 
 // exactly compares block by block under the virtual clock.
-func (c *contrast) exactly(after *data, m Metric, pairs []pairing) (out []Change) {
+//
+// Whatever changes a byte of the machine also moves its memory about, and with that every value of a block by
+// the same few nanoseconds, whichever firewall is measured. The arm without any hook shows by how much.
+func (c *contrast) exactly(before, after *data, m Metric, pairs []pairing) (out []Change) {
+	reference, there := referenceOf(before.experiment, after.experiment)
+	moved := false
 	for _, p := range pairs {
-		blocks, ratio := newBlocks(p.before, p.after)
+		var moves map[int]float64
+		if there && p.change.Firewall != reference.Name && !m.HigherIsBetter {
+			moves = movesOf(before, after, reference.at(0, p.change.FrameSize), m.Name)
+		}
+		blocks, ratio := newBlocks(p.before, p.after, moves)
 		if blocks.Paired == 0 {
 			c.missing(after, p.change.Firewall, m.Name)
 			continue
 		}
+		if moves != nil {
+			blocks.Reference = reference.Name
+		}
+		if blocks.tooFew(c.limits.Threshold) {
+			c.warn(fmt.Sprintf("%s: %s moved, and %d or more must move alike to say that something changed", p.change.Experiment, plural(blocks.Paired, "block"), leastBlocks),
+				fmt.Sprintf("set repetitions = %d or more, or give a --threshold", leastBlocks))
+		}
+		moved = moved || blocks.Up+blocks.Down > 0
 		p.change.Ratio, p.change.Blocks = Interval{Value: ratio}, &blocks
 		p.change.Verdict, p.change.Minor = blocks.verdict(m, c.limits.Threshold)
 		out = append(out, p.change)
+	}
+	if moved && !there {
+		c.warn(before.experiment.Name+": no firewall of engine none was measured on both sides, so a small change cannot be told from a new layout of memory, which moves all values of a block alike",
+			"measure the control none, too: leave controls on")
+	}
+	return out
+}
+
+// referenceOf finds the arm without a hook that both sides have.
+func referenceOf(before, after *Experiment) (Firewall, bool) {
+	for _, f := range before.Firewalls {
+		if g, ok := after.firewall(f.Name); ok && f.Engine == "none" && g.Engine == "none" {
+			return f, true
+		}
+	}
+	return Firewall{}, false
+}
+
+// movesOf says by how much a metric of a treatment moved in each block, nil without a block in common.
+func movesOf(before, after *data, t record.Treatment, metric string) map[int]float64 {
+	was, is := before.series(t, metric), after.series(t, metric)
+	if was == nil || is == nil {
+		return nil
+	}
+	var out map[int]float64
+	for _, pair := range pairBlocks(was, is) {
+		if out == nil {
+			out = map[int]float64{}
+		}
+		out[pair.block] = pair.after - pair.before
 	}
 	return out
 }

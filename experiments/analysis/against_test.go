@@ -191,6 +191,87 @@ func TestAgainstSeesTwoInstructions(t *testing.T) {
 	}
 }
 
+// layout moves all values of a block alike, by what was seen when only bytes around the program changed.
+func layout(r *record.Record) {
+	for _, name := range []string{"rtt_median", "rtt_p99"} {
+		m := r.Metrics[name]
+		m.Value = math.Round(m.Value*1000+[]float64{5, -7, -1}[r.Block-1]) / 1000
+		r.Metrics[name] = m
+	}
+}
+
+// Two nanoseconds are seen although the layout of memory moves each block by more, and the layout alone is
+// no change.
+func TestAgainstSeesBeyondTheLayout(t *testing.T) {
+	s := small(3)
+	records := list(truth{noise: 0.001, seed: 5}.records(s))
+	side := func(changes ...func(*record.Record)) analysis.Measured {
+		return analysis.Measured{Study: s, Records: sequence(virtual(records, func(r *record.Record) {
+			for _, change := range changes {
+				change(r)
+			}
+		}))}
+	}
+	for _, ns := range []float64{0, 2} {
+		c := against(t, side(), side(layout, add(ns/1000)), analysis.Limits{})
+		for _, cell := range c.Cells {
+			want := analysis.Equivalent
+			switch {
+			case cell.Metric == "rule_load":
+				continue // not moved
+			case cell.Firewall == "none":
+				want = analysis.Inconclusive
+			case cell.Firewall == "nftables-linear" && cell.Metric == "rtt_median" && ns > 0:
+				want = analysis.Slower
+			}
+			if cell.Verdict != want || (cell.Blocks.Reference == "none") == (cell.Firewall == "none") {
+				t.Errorf("%g ns: %+v %+v, want %s", ns, cell, cell.Blocks, want)
+			}
+		}
+	}
+	// What moves the arm without a firewall by more than layouts differ is seen on that arm.
+	everything := func(r *record.Record) {
+		m := r.Metrics["rtt_median"]
+		m.Value += 0.5
+		r.Metrics["rtt_median"] = m
+	}
+	c := against(t, side(), side(layout, everything), analysis.Limits{Metrics: []string{"rtt_median"}})
+	if n := c.Counts[0]; n.Slower != 2 || n.Equivalent != len(c.Cells)-2 || changeOf(t, c, "rtt_median", "none", 0, 64).Verdict != analysis.Slower {
+		t.Errorf("%+v", n)
+	}
+	// Without such an arm only what exceeds the spread of blocks is a change, and a note says so.
+	bare := s
+	bare.Experiments = slices.Clone(s.Experiments)
+	bare.Experiments[0].Firewalls = bare.Experiments[0].Firewalls[1:]
+	without := func(m analysis.Measured) analysis.Measured {
+		kept := slices.DeleteFunc(list(m.Records), func(r record.Record) bool { return r.Treatment.Firewall == "none" })
+		return analysis.Measured{Study: bare, Records: sequence(kept)}
+	}
+	for us, want := range map[float64]string{0.002: analysis.Inconclusive, 5: analysis.Slower} {
+		c := against(t, without(side()), without(side(layout, add(us))), analysis.Limits{})
+		if cell := changeOf(t, c, "rtt_median", "nftables-linear", 10, 64); cell.Verdict != want || !warned(c, "layout of memory") {
+			t.Errorf("%g us: %+v %+v, want %s", us, cell, cell.Blocks, want)
+		}
+	}
+}
+
+// One block that moved says nothing unless it is known what would not matter.
+func TestAgainstNeedsBlocks(t *testing.T) {
+	s := small(1)
+	records := list(truth{noise: 0.01, seed: 5}.records(s))
+	side := func(change func(*record.Record)) analysis.Measured {
+		return analysis.Measured{Study: s, Records: sequence(virtual(records, change))}
+	}
+	c := against(t, side(nil), side(add(1)), analysis.Limits{})
+	if worse, _ := c.Regressed(); worse != 0 || !warned(c, "1 block moved, and 3 or more") {
+		t.Errorf("%d worse, %v", worse, c.Warnings)
+	}
+	c = against(t, side(nil), side(add(1)), analysis.Limits{Threshold: 0.001})
+	if worse, _ := c.Regressed(); worse != 6 {
+		t.Errorf("%d worse, want 6", worse)
+	}
+}
+
 // What was measured before and is not any more must not pass unseen.
 func TestAgainstMissesNothing(t *testing.T) {
 	s := small(6)

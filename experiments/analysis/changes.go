@@ -2,6 +2,7 @@ package analysis
 
 import (
 	"math"
+	"slices"
 
 	"github.com/rampart-bench/rampart/experiments/stats"
 )
@@ -37,7 +38,7 @@ type Change struct {
 	NBefore    int      `json:"n_before"`
 	NAfter     int      `json:"n_after"`
 	// Ratio is after/before of the metric as measured: exp(Hodges–Lehmann shift of logs) with its interval,
-	// or under the virtual clock the median ratio of a block, without one.
+	// or under the virtual clock the median ratio over blocks, without one; see [Blocks].
 	Ratio    Interval `json:"ratio"`
 	Verdict  string   `json:"verdict"`
 	Minor    bool     `json:"minor,omitempty"`  // equivalent, and yet a change
@@ -55,14 +56,19 @@ type Test struct {
 	Family  int      `json:"family"` // all cells of the experiment and metric
 }
 
-// Blocks holds the ratios after/before of runs of the same block, which under the virtual clock differ in
-// nothing but what was changed.
+// Blocks holds the ratios after/before of runs of the same block, under the virtual clock.
 type Blocks struct {
 	Paired int     `json:"paired"` // blocks with a run that counts on both sides
 	Up     int     `json:"up"`     // of these, with a ratio above 1
 	Down   int     `json:"down"`   // with a ratio below 1
 	Least  float64 `json:"least"`  // the smallest ratio
 	Most   float64 `json:"most"`   // the largest
+	// Reference is the firewall whose move in the same block was taken off the value after, which leaves
+	// what the machine as a whole did not share. Empty: none was.
+	Reference string `json:"reference,omitempty"`
+	// Spread is how far the blocks of one side lie apart, as a share. Without a reference, no smaller move
+	// can be told from a new layout of memory.
+	Spread float64 `json:"spread"`
 }
 
 // A ChangeCount counts the verdicts of an experiment and metric.
@@ -108,22 +114,29 @@ func (c *Change) Worsening() float64 {
 // Changed reports whether the cell became slower or faster.
 func (c *Change) Changed() bool { return c.Verdict == Slower || c.Verdict == Faster }
 
+// leastBlocks is how many blocks must move alike before that counts where no threshold is given. With
+// fewer, a residue of one nanosecond would be called a change too often.
+const leastBlocks = 3
+
+// sameRatio is how close to 1 a ratio is 1: what is left of a difference of nanoseconds in binary.
+const sameRatio = 1e-10
+
 // newBlocks pairs the runs of two series by block; blocks without a positive value on both sides are left
-// out. It returns the median ratio, too.
-func newBlocks(before, after *series) (Blocks, float64) {
+// out. The moves of a reference, by block, are taken off the values after; nil: there is none. It returns
+// the median ratio, too.
+func newBlocks(before, after *series, moves map[int]float64) (Blocks, float64) {
 	b := Blocks{Least: math.Inf(1), Most: math.Inf(-1)}
-	earlier := map[int]float64{}
-	for _, o := range before.observations {
-		earlier[o.block] = o.value
-	}
-	var ratios []float64
-	for _, o := range after.observations {
-		was := earlier[o.block]
-		if !(was > 0 && o.value > 0) {
+	var ratios, was, is []float64
+	for _, pair := range pairBlocks(before, after) {
+		move, known := moves[pair.block]
+		if moves != nil && !known || !(pair.before > 0 && pair.after-move > 0) {
 			continue
 		}
-		ratio := o.value / was
-		ratios = append(ratios, ratio)
+		ratio := (pair.after - move) / pair.before
+		if math.Abs(ratio-1) < sameRatio {
+			ratio = 1
+		}
+		ratios, was, is = append(ratios, ratio), append(was, pair.before), append(is, pair.after)
 		b.Paired++
 		b.Least, b.Most = min(b.Least, ratio), max(b.Most, ratio)
 		switch {
@@ -133,18 +146,51 @@ func newBlocks(before, after *series) (Blocks, float64) {
 			b.Down++
 		}
 	}
+	if b.Paired > 0 {
+		b.Spread = max(slices.Max(was)/slices.Min(was), slices.Max(is)/slices.Min(is)) - 1
+	}
 	return b, stats.Median(ratios)
 }
 
-// verdict of a cell under the virtual clock: a change when every block moved the same way, and by more
-// than the threshold. Minor says that something moved, within the threshold.
+// A blockPair holds the values of one block on both sides.
+type blockPair struct {
+	block         int
+	before, after float64
+}
+
+func pairBlocks(before, after *series) (out []blockPair) {
+	earlier := map[int]float64{}
+	for _, o := range before.observations {
+		earlier[o.block] = o.value
+	}
+	for _, o := range after.observations {
+		if was, ok := earlier[o.block]; ok {
+			out = append(out, blockPair{o.block, was, o.value})
+		}
+	}
+	return out
+}
+
+// verdict of a cell under the virtual clock: a change when every block moved the same way, by more than the
+// threshold, and without a reference also by more than the spread. Minor says that something moved, within
+// the threshold.
 func (b *Blocks) verdict(m Metric, threshold float64) (verdict string, minor bool) {
-	most, least := 1+threshold, 1/(1+threshold)
+	limit := threshold
+	if b.Reference == "" {
+		limit = max(limit, b.Spread)
+	}
 	switch {
-	case b.Least > most || b.Most < least:
-		return worseOrBetter(b.Least, m), false
-	case b.Least >= least && b.Most <= most:
+	case b.Least >= 1/(1+threshold) && b.Most <= 1+threshold:
 		return Equivalent, b.Up+b.Down > 0
+	case b.tooFew(threshold):
+		return Inconclusive, false
+	case b.Least > 1+limit || b.Most < 1/(1+limit):
+		return worseOrBetter(b.Least, m), false
 	}
 	return Inconclusive, false
+}
+
+// tooFew reports that the blocks moved and are too few to say that this is a change.
+func (b *Blocks) tooFew(threshold float64) bool {
+	return threshold == 0 && b.Paired < leastBlocks && b.Up+b.Down > 0
 }
