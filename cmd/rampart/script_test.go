@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 }
 
 // TestScripts runs the program as its users do. Scripts whose name begins with "root-" need root and
-// real namespaces.
+// real namespaces, those with "libvirt-" root and a libvirt that answers.
 func TestScripts(t *testing.T) {
 	scripts, err := filepath.Glob("testdata/script/*.txtar")
 	if err != nil || len(scripts) == 0 {
@@ -45,8 +45,8 @@ func TestScripts(t *testing.T) {
 	}
 	var files []string
 	for _, file := range scripts {
-		if strings.HasPrefix(filepath.Base(file), "root-") && os.Geteuid() != 0 {
-			unprivileged(t, file)
+		if lacks := lacking(filepath.Base(file)); lacks != "" {
+			unprivileged(t, file, lacks)
 			continue
 		}
 		files = append(files, file)
@@ -67,6 +67,8 @@ func TestScripts(t *testing.T) {
 			"signal":    signalJob,
 			"await":     await,
 			"synthetic": synthetic,
+			"strike":    strike,
+			"tmpfs":     tmpfs,
 		},
 	})
 }
@@ -83,13 +85,25 @@ func removeTestbed(t *testing.T, name string) {
 	}
 }
 
-// unprivileged skips a script, or fails where nothing may be skipped.
-func unprivileged(t *testing.T, what string) {
+// lacking is what a script needs and this machine does not have.
+func lacking(script string) string {
+	machines := strings.HasPrefix(script, "libvirt-")
+	switch {
+	case (machines || strings.HasPrefix(script, "root-")) && os.Geteuid() != 0:
+		return "root"
+	case machines && exec.Command("virsh", "--connect", "qemu:///system", "version").Run() != nil:
+		return "a libvirt that answers"
+	}
+	return ""
+}
+
+// unprivileged skips a test, or fails where nothing may be skipped.
+func unprivileged(t *testing.T, what, lacks string) {
 	if os.Getenv("RAMPART_TEST_NO_SKIP") == "1" {
-		t.Errorf("%s: root is needed, and this run may not skip", what)
+		t.Errorf("%s: %s is needed, and this run may not skip", what, lacks)
 		return
 	}
-	t.Logf("%s: skipped: root is needed", what)
+	t.Logf("%s: skipped: %s is needed", what, lacks)
 }
 
 // exitsWith runs `status N COMMAND...` and wants the exit status N.
@@ -141,23 +155,74 @@ func spawn(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Defer(func() { _ = cmd.Process.Kill() })
 }
 
-// signalJob runs `signal NAME INT|KILL [WITHIN]`: the job must then end within that time.
+// signalJob runs `signal NAME INT|TERM|HUP|KILL|0 WITHIN`: the job must then end within that time. With 0
+// it only waits for the end.
 func signalJob(ts *testscript.TestScript, neg bool, args []string) {
-	signals := map[string]syscall.Signal{"INT": syscall.SIGINT, "TERM": syscall.SIGTERM, "KILL": syscall.SIGKILL}
-	if neg || len(args) != 3 || signals[args[1]] == 0 {
-		ts.Fatalf("usage: signal NAME INT|TERM|KILL WITHIN")
+	signals := map[string]syscall.Signal{
+		"INT": syscall.SIGINT, "TERM": syscall.SIGTERM, "HUP": syscall.SIGHUP, "KILL": syscall.SIGKILL, "0": syscall.Signal(0),
+	}
+	if neg || len(args) != 3 {
+		ts.Fatalf("usage: signal NAME INT|TERM|HUP|KILL|0 WITHIN")
+	}
+	sig, ok := signals[args[1]]
+	if !ok {
+		ts.Fatalf("there is no signal %s here", args[1])
 	}
 	within, err := time.ParseDuration(args[2])
 	ts.Check(err)
 	j := jobs.get(ts, args[0])
 	started := time.Now()
-	ts.Check(j.cmd.Process.Signal(signals[args[1]]))
+	if err := j.cmd.Process.Signal(sig); sig != 0 {
+		ts.Check(err)
+	}
 	select {
 	case err := <-j.done:
 		ts.Logf("%s ended after %s: %v", args[0], time.Since(started).Round(time.Millisecond), err)
 	case <-time.After(within):
 		ts.Fatalf("%s did not end within %s of the signal", args[0], within)
 	}
+}
+
+// strike runs `strike NAME N`: it kills the job's Nth child that is an agent.
+func strike(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: strike NAME N")
+	}
+	nth, err := strconv.Atoi(args[1])
+	ts.Check(err)
+	parent := jobs.get(ts, args[0]).cmd.Process.Pid
+	all, err := filepath.Glob("/proc/[0-9]*/stat")
+	ts.Check(err)
+	for _, path := range all {
+		stat, err := os.ReadFile(path)
+		if err != nil {
+			continue // it ended meanwhile
+		}
+		// pid (name) state ppid …: see proc(5).
+		after := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+		line, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "cmdline"))
+		if after[1] != strconv.Itoa(parent) || !strings.HasSuffix(string(line), "\x00agent\x00") {
+			continue
+		}
+		if nth--; nth == 0 {
+			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+			ts.Check(err)
+			ts.Check(syscall.Kill(pid, syscall.SIGKILL))
+			return
+		}
+	}
+	ts.Fatalf("%s does not have so many agents", args[0])
+}
+
+// tmpfs runs `tmpfs DIR SIZE`: the folder is a file system of that size, until the script ends.
+func tmpfs(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: tmpfs DIR SIZE")
+	}
+	dir := ts.MkAbs(args[0])
+	ts.Check(os.MkdirAll(dir, 0o755))
+	ts.Check(syscall.Mount("none", dir, "tmpfs", 0, "size="+args[1]))
+	ts.Defer(func() { _ = syscall.Unmount(dir, syscall.MNT_FORCE|2) }) // MNT_DETACH
 }
 
 // await runs `await FILE LINES WITHIN`: the file has at least so many lines within that time.

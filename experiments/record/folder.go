@@ -61,14 +61,13 @@ func Create(dir string, m Manifest) (*Folder, error) {
 type Reservation struct {
 	dir  string
 	file *os.File // the records, empty and locked
-	made bool     // the folder was not there before
+	made []string // folders that were not there before, the deepest first
 }
 
 // Reserve makes a results folder, with its parents, and locks it. A folder that is there must be
 // empty, or hold no more than what a Reserve that was killed leaves behind.
 func Reserve(dir string) (*Reservation, error) {
-	_, err := os.Lstat(dir)
-	made := errors.Is(err, fs.ErrNotExist)
+	made := missing(dir)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("create results folder: %w", err)
 	}
@@ -88,6 +87,17 @@ func Reserve(dir string) (*Reservation, error) {
 	return &Reservation{dir, f, made}, nil
 }
 
+// missing lists dir and its parents as far as they are not there, the deepest first.
+func missing(dir string) []string {
+	var all []string
+	for at := filepath.Clean(dir); ; at = filepath.Dir(at) {
+		if _, err := os.Lstat(at); !errors.Is(err, fs.ErrNotExist) {
+			return all
+		}
+		all = append(all, at)
+	}
+}
+
 // Create makes the folder what it was reserved for.
 func (r *Reservation) Create(m Manifest) (*Folder, error) {
 	m.Schema = Schema
@@ -100,8 +110,8 @@ func (r *Reservation) Create(m Manifest) (*Folder, error) {
 // Cancel removes what Reserve made.
 func (r *Reservation) Cancel() error {
 	err := errors.Join(os.Remove(r.file.Name()), r.file.Close())
-	if r.made {
-		_ = os.Remove(r.dir) // somebody may have put something into it
+	for _, dir := range r.made {
+		_ = os.Remove(dir) // somebody may have put something into it
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove unused results folder: %w", err)

@@ -1,6 +1,7 @@
 package record
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -365,5 +366,45 @@ func TestWriterRefuses(t *testing.T) {
 	}
 	if w.size != 0 {
 		t.Error("a refused record was written")
+	}
+}
+
+func TestReservation(t *testing.T) {
+	root := t.TempDir()
+	dir := filepath.Join(root, "results", "study")
+	reserved, err := Reserve(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Reserve(dir); !errors.Is(err, ErrLocked) {
+		t.Errorf("a second reservation: %v", err)
+	}
+	if err := reserved.Cancel(); err != nil {
+		t.Error(err)
+	}
+	if entries, err := os.ReadDir(root); err != nil || len(entries) != 0 {
+		t.Errorf("%v is left, %v", entries, err)
+	}
+}
+
+func TestMovedFolder(t *testing.T) {
+	root := t.TempDir()
+	dir, away := filepath.Join(root, "here"), filepath.Join(root, "away")
+	folder, err := Create(dir, manifest())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer folder.Close()
+	if err := os.Rename(dir, away); err != nil {
+		t.Fatal(err)
+	}
+	if err := folder.Append(run(1)); !errors.Is(err, ErrMoved) {
+		t.Errorf("append: %v", err)
+	}
+	if err := folder.SetManifest(manifest()); !errors.Is(err, ErrMoved) {
+		t.Errorf("set manifest: %v", err)
+	}
+	if text, err := os.ReadFile(filepath.Join(away, RecordsName)); err != nil || bytes.Count(text, []byte("\n")) != 1 {
+		t.Errorf("the record did not go with the folder: %q, %v", text, err)
 	}
 }
