@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/rampart-bench/rampart/experiments/firewall"
@@ -20,6 +21,7 @@ func firewallSchema() *schema {
 			{name: "flowtable", kind: truth, def: "false", doc: "Let tracked UDP flows between the two links skip forwarding by a flowtable of nftables. Needs `conntrack`."},
 			{name: "prime", kind: truth, def: "true", doc: "Show the kernel both directions of a netperf flow before it is measured: a flowtable takes no other. `false` is for firewalls with `flowtable`, and shows what happens then."},
 			{name: "rtcache", kind: truth, def: "false", doc: "Switch on the route cache of the kernel module rtcache, which an image gets by `modules`. Needs `conntrack`."},
+			{name: "routing_rules", kind: whole, def: "0", min: "0", max: strconv.Itoa(firewall.MaxRoutingRules), doc: "Policy routing rules (`ip rule`) that no packet matches: the kernel tries each before it looks up a route."},
 			{name: "sysctl", kind: settings, example: `{ "net.ipv4.conf.all.log_martians" = 0 }`, doc: "Other settings of the network, by the names of sysctl. They are put back afterwards. Provider `netns` has those that belong to a network namespace."},
 		},
 	}
@@ -86,7 +88,9 @@ func (r *reader) readFirewall(b *body) firewall.Spec {
 			Flowtable: b.truth("flowtable"),
 			Unprimed:  !b.truth("prime"),
 			RTCache:   b.truth("rtcache"),
-			Sysctl:    r.readSysctls(b),
+
+			RoutingRules: b.whole("routing_rules"),
+			Sysctl:       r.readSysctls(b),
 		},
 	}
 	for _, needs := range []struct {

@@ -28,6 +28,9 @@ type Settings struct {
 	Unprimed bool `json:"unprimed,omitempty"`
 	// RTCache switches on the route cache of the kernel module rtcache.
 	RTCache bool `json:"rtcache,omitempty"`
+	// RoutingRules is a number of policy routing rules that no packet matches. The kernel tries each before
+	// it looks up a route.
+	RoutingRules int `json:"routing_rules,omitempty"`
 	// Sysctl is whatever else is to be set.
 	Sysctl Sysctls `json:"sysctl,omitempty"`
 }
@@ -45,6 +48,8 @@ func (s Settings) Describe() string {
 	add(s.RTCache, "rtcache")
 	add(s.Flowtable, "flowtable")
 	add(s.Unprimed, "not primed")
+	add(s.RoutingRules == 1, "1 routing rule")
+	add(s.RoutingRules > 1, fmt.Sprintf("%d routing rules", s.RoutingRules))
 	for name, value := range s.Sysctl.All() {
 		words = append(words, name+" = "+value)
 	}
@@ -60,6 +65,9 @@ func (s Settings) Validate() error {
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if s.RPFilter < 0 || s.RPFilter > 2 {
 		bad("rp_filter = %d: use 0 (off), 1 (strict) or 2 (loose)", s.RPFilter)
+	}
+	if s.RoutingRules < 0 || s.RoutingRules > MaxRoutingRules {
+		bad("routing_rules = %d: use 0 to %d", s.RoutingRules, MaxRoutingRules)
 	}
 	if s.Flowtable && !s.Conntrack {
 		bad("flowtable = true needs conntrack = true: what it offloads are tracked connections")

@@ -48,6 +48,11 @@ func settingsState(t testing.TB) string {
 	}
 	tables, err := nftTables()
 	must(t, err)
+	rules, err := routingRules()
+	must(t, err)
+	for range rules {
+		state.WriteString("rule")
+	}
 	tracking, err := isTracking()
 	must(t, err)
 	if tracking {
@@ -58,7 +63,7 @@ func settingsState(t testing.TB) string {
 
 // Every engine takes the settings that this kernel has, both verify, and everything is put back.
 func TestSettings(t *testing.T) {
-	all := Settings{Conntrack: true, RPFilter: 1, Sysctl: NewSysctls(map[string]string{"net.ipv4.conf.inside.log_martians": "1"})}
+	all := Settings{Conntrack: true, RPFilter: 1, RoutingRules: 3, Sysctl: NewSysctls(map[string]string{"net.ipv4.conf.inside.log_martians": "1"})}
 	for _, engine := range Engines() {
 		for name, s := range map[string]Settings{"nothing": {}, "conntrack": {Conntrack: true}, "rp_filter": {RPFilter: 2}, "all": all} {
 			t.Run(engine+"-"+name, func(t *testing.T) {
@@ -104,11 +109,11 @@ func TestSettingsAreReadBack(t *testing.T) {
 	loopback(t)
 	tuning := tune(t, Settings{})
 	mustApply(t, tuning)
-	other := tune(t, Settings{Conntrack: true, RPFilter: 1})
+	other := tune(t, Settings{Conntrack: true, RPFilter: 1, RoutingRules: 1})
 	mustApply(t, other)
 	checks, err := tuning.Verify(t.Context())
 	must(t, err)
-	if bad := failed(checks); len(bad) != 3 {
+	if bad := failed(checks); len(bad) != 4 {
 		t.Errorf("%q", bad)
 	}
 	none := mustNew(t, None, "")
@@ -210,6 +215,7 @@ func TestSettingsUnavailable(t *testing.T) {
 func TestSettingsValidate(t *testing.T) {
 	for want, s := range map[string]Settings{
 		"rp_filter = 3":               {RPFilter: 3},
+		"routing_rules = -1":          {RoutingRules: -1},
 		"flowtable = true needs":      {Flowtable: true},
 		"rtcache = true needs":        {RTCache: true},
 		"primed":                      {Conntrack: true, Unprimed: true},
@@ -222,9 +228,9 @@ func TestSettingsValidate(t *testing.T) {
 			t.Errorf("%+v: %v, want %q", s, err, want)
 		}
 	}
-	all := Settings{Conntrack: true, Flowtable: true, Unprimed: true, RPFilter: 2, RTCache: true, Sysctl: "net/ipv4/conf/eth0.1/forwarding=1"}
+	all := Settings{Conntrack: true, Flowtable: true, Unprimed: true, RPFilter: 2, RTCache: true, RoutingRules: 2, Sysctl: "net/ipv4/conf/eth0.1/forwarding=1"}
 	must(t, all.Validate())
-	if got, want := all.Describe(), "conntrack, rp_filter = 2, rtcache, flowtable, not primed, net/ipv4/conf/eth0.1/forwarding = 1"; got != want {
+	if got, want := all.Describe(), "conntrack, rp_filter = 2, rtcache, flowtable, not primed, 2 routing rules, net/ipv4/conf/eth0.1/forwarding = 1"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	if got := (Settings{}).Describe(); got != "" {

@@ -57,6 +57,9 @@ func (t *Tuning) apply(ctx context.Context) error {
 	if err := t.cache(ctx); err != nil {
 		return err
 	}
+	if err := t.addRoutingRules(); err != nil {
+		return err
+	}
 	for name, value := range t.settings.Sysctl.All() {
 		if err := t.set("sysctl "+name, sysctlPath(name), value); err != nil {
 			return err
@@ -173,6 +176,11 @@ func (t *Tuning) Verify(context.Context) ([]Check, error) {
 		return nil, fmt.Errorf("read setting: %w", err)
 	}
 	checks = append(checks, fact("route cache is on", t.settings.RTCache, cached == "1", ""))
+	rules, err := routingRules()
+	if err != nil {
+		return nil, err
+	}
+	checks = append(checks, fact("routing rules of ours", t.settings.RoutingRules, len(rules), ""))
 	if t.settings.Flowtable {
 		devices, err := flowtableDevices()
 		if err != nil {
@@ -220,6 +228,9 @@ func (t *Tuning) Restore(ctx context.Context) error {
 			errs = append(errs, fmt.Errorf("put %s back to %q: %w", last.path, last.value, err))
 		}
 		t.changed = t.changed[:len(t.changed)-1]
+	}
+	if t.settings.RoutingRules > 0 {
+		errs = append(errs, removeRoutingRules(0))
 	}
 	if t.settings.Conntrack {
 		errs = append(errs, t.untrack(ctx))
