@@ -86,7 +86,7 @@ func (c *cli) printError(err error) {
 	}
 	text := err.Error()
 	if errors.Is(err, context.Canceled) {
-		text = "interrupted"
+		text = "interrupted" + besides(err)
 	}
 	fmt.Fprintf(c.stderr, "rampart: %s\n", strings.TrimSpace(text))
 	var hinted *hintedError
@@ -97,6 +97,21 @@ func (c *cli) printError(err error) {
 	if mend := mendOf(err); mend != "" {
 		fmt.Fprintf(c.stderr, "hint: %s\n", mend)
 	}
+}
+
+// besides is what else went wrong when somebody interrupted: what could not be removed, most of all.
+func besides(err error) string {
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return ""
+	}
+	var text string
+	for _, part := range joined.Unwrap() {
+		if !errors.Is(part, context.Canceled) {
+			text += "\n" + part.Error()
+		}
+	}
+	return text
 }
 
 // mendOf is what would make a provider usable that said it is not.

@@ -43,6 +43,10 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	root := c.root()
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
+	if err != nil && ctx.Err() != nil && !errors.Is(err, context.Canceled) {
+		// What was interrupted may say so in its own words, as a program that was killed does.
+		err = fmt.Errorf("interrupted: %w", err)
+	}
 	if err == nil && results.err != nil {
 		err = fmt.Errorf("write result: %w", results.err)
 	}
