@@ -2,13 +2,14 @@
 # make test        everything that can be tested: real namespaces, real libvirt and QEMU, a real browser
 # make test-long   what takes too long for each time: 1,000 loads of the kernel module, images built twice
 # make bench       the project's own figures, as ratios measured in one run
+# make bench-exact what provider exact promises, measured
 SHELL    := /bin/bash
 PROVIDER ?= auto
 SUDO     := $(if $(filter 0,$(shell id -u)),,sudo)
 AS_ROOT  := $(SUDO) env "PATH=$(PATH):/usr/sbin:/sbin" "HOME=$(HOME)"
 export CGO_ENABLED := 0
 
-.PHONY: build reproduce test test-long lint bench clean
+.PHONY: build reproduce test test-long lint bench bench-exact clean
 build:
 	go build -trimpath -o rampart ./cmd/rampart
 
@@ -35,6 +36,9 @@ lint:
 bench: build
 	./scripts/packages test
 	$(AS_ROOT) ./scripts/bench
+
+bench-exact: build
+	./scripts/bench-exact
 
 clean:
 	rm -rf rampart results

@@ -2,7 +2,7 @@
 #
 #   rampart run --config exact-gate.hcl --out before                          on the main branch, once
 #   rampart run --config exact-gate.hcl --out after --var position=last       with the change
-#   rampart compare before after                                              exit status 3: it costs more
+#   rampart compare --metric rtt_median before after                          exit status 3: it costs more
 #
 # Provider exact counts the instructions of an emulated machine, so both figures are the same on any
 # computer and a difference of a few instructions is seen. It says how much work a change makes, not
