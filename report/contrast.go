@@ -189,8 +189,11 @@ func (c Contrast) effect(cell analysis.Change) []document.Value {
 	return []document.Value{short(cell.Before), short(cell.After), document.Text(document.Percent(estimate(cell.Ratio))), document.Probability(cell.Test.HolmP)}
 }
 
-// exactValue prints every digit there is.
+// exactValue prints every digit there is, but not what is left of decimal fractions in binary.
 func exactValue(x float64, unit string) document.Text {
+	if rounded, err := strconv.ParseFloat(strconv.FormatFloat(x, 'e', 11, 64), 64); err == nil {
+		x = rounded
+	}
 	return document.Text(strconv.FormatFloat(x, 'f', -1, 64) + " " + unit)
 }
 

@@ -118,6 +118,14 @@ func TestHostileTextIsInertInContrast(t *testing.T) {
 	}
 }
 
+func TestExactValue(t *testing.T) {
+	for x, want := range map[float64]string{28.442420000000002: "28.44242 us", 13.175: "13.175 us", 940123456.5: "940123456.5 us"} {
+		if got := string(exactValue(x, "us")); got != want {
+			t.Errorf("%g: %q, want %q", x, got, want)
+		}
+	}
+}
+
 func TestExactPercent(t *testing.T) {
 	for ratio, want := range map[float64]string{1.000087: "+0.008700 %", 1.5: "+50.00 %", 0.75: "-25.00 %", 3: "+200.0 %", 1: "+0.0000 %"} {
 		if got := exactPercent(ratio); got != want {

@@ -165,7 +165,7 @@ func TestAgainstSeesTwoInstructions(t *testing.T) {
 			t.Errorf("%+v", cell)
 		}
 	}
-	if len(same.Warnings) != 0 || same.Clock != "virtual" || len(same.NoiseFloors) != 0 {
+	if len(same.Warnings) != 1 || !warned(same, "rtt_p99 is left out") || same.Clock != "virtual" || len(same.NoiseFloors) != 0 {
 		t.Errorf("%v", same.Warnings)
 	}
 	for verdict, ns := range map[string]float64{analysis.Slower: 0.002, analysis.Faster: -0.002} {
@@ -213,12 +213,10 @@ func TestAgainstSeesBeyondTheLayout(t *testing.T) {
 		}))}
 	}
 	for _, ns := range []float64{0, 2} {
-		c := against(t, side(), side(layout, add(ns/1000)), analysis.Limits{})
+		c := against(t, side(), side(layout, add(ns/1000)), analysis.Limits{Metrics: []string{"rtt_median", "rtt_p99"}})
 		for _, cell := range c.Cells {
 			want := analysis.Equivalent
 			switch {
-			case cell.Metric == "rule_load":
-				continue // not moved
 			case cell.Firewall == "none":
 				want = analysis.Inconclusive
 			case cell.Firewall == "nftables-linear" && cell.Metric == "rtt_median" && ns > 0:

@@ -10,13 +10,15 @@ type Metric struct {
 	// Compared metrics are compared between firewalls, as ratios. Others only have cells: loss may be
 	// 0, which has no logarithm, and the frame rate says the same as the bit rate.
 	Compared bool
+	// Tail says that a few samples of a run decide the value.
+	Tail bool
 }
 
 // metrics lists the known metrics in the order of findings.
 func metrics() []Metric {
 	return []Metric{
 		{Name: "rtt_median", Unit: "us", Noun: "round-trip time", Compared: true},
-		{Name: "rtt_p99", Unit: "us", Noun: "99th percentile of round-trip time", Compared: true},
+		{Name: "rtt_p99", Unit: "us", Noun: "99th percentile of round-trip time", Compared: true, Tail: true},
 		{Name: "receiver_bit_rate", Unit: "bit/s", Noun: "received bit rate", HigherIsBetter: true, Compared: true},
 		{Name: "receiver_frame_rate", Unit: "1/s", Noun: "received frame rate", HigherIsBetter: true},
 		{Name: "loss", Unit: "1", Noun: "loss"},
