@@ -782,13 +782,21 @@ func underLoad(g *guest, cycles int, step func(l *lab)) string {
 }
 
 func flaps(g *guest) string {
+	const cycles = 1000
 	r := &netlink.Route{Dst: host(receiverAddr), Type: unix.RTN_BLACKHOLE}
-	return underLoad(g, 1000, func(l *lab) {
-		hits := l.firewall.stats()["hits"]
+	learned := 0
+	figure := underLoad(g, cycles, func(l *lab) {
 		must(l.firewall.link.RouteAdd(r))
 		must(l.firewall.link.RouteDel(r))
-		served(l.firewall, hits)
+		n := l.firewall.stats()
+		served(l.firewall, n["hits"])
+		learned = n["learned"] + n["renewed"]
 	})
+	// A flow is served again only after its route was learned anew.
+	if learned < cycles-1 {
+		fail("routes were learned %d times in %d flaps", learned, cycles)
+	}
+	return figure
 }
 
 func deviceDown(g *guest) string {
@@ -927,7 +935,7 @@ func noRouteLeft(g *guest) string {
 	}
 	slab := "ip_dst_cache"
 	if _, err := os.Stat("/sys/kernel/slab/" + slab); err != nil {
-		slab = "rtable" // Linux 6.9 and later
+		slab = "rtable" // as newer kernels call it
 	}
 	must(os.WriteFile("/sys/kernel/slab/"+slab+"/shrink", []byte("1"), 0))
 	text := get(os.ReadFile("/sys/kernel/slab/" + slab + "/objects"))
