@@ -110,7 +110,7 @@ func study(spec experiments.Spec) analysis.Experiment {
 		Grouped:     spec.Grouped,
 	}
 	for _, fw := range spec.Firewalls {
-		e.Firewalls = append(e.Firewalls, analysis.Firewall{Name: fw.Name, Engine: fw.Engine, Lookup: fw.Lookup, Settings: fw.Settings.Describe(), Rules: fw.HasRules()})
+		e.Firewalls = append(e.Firewalls, analysis.Firewall{Name: fw.Name, Engine: fw.Engine, Lookup: fw.Lookup, Position: fw.Position, Settings: fw.Settings.Describe(), Rules: fw.HasRules()})
 	}
 	return e
 }

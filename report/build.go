@@ -16,6 +16,7 @@ const longTable = 16
 
 // build says everything once. The order is that of a reader with one minute, who stops anywhere.
 func build(in Input, spec Spec) *document.Document {
+	in.Findings.Clock = cmp.Or(in.Findings.Clock, in.Manifest.Clock) // without a record there is only what was planned
 	b := &builder{in: in, f: in.Findings, ids: map[string]bool{}}
 	doc := &document.Document{
 		Title:  cmp.Or(spec.Title, b.f.Study.Title, "Firewall measurement"),

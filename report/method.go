@@ -104,7 +104,7 @@ func (b *builder) method() []document.Block {
 		document.Heading("What makes a run"),
 		document.Paragraph("A run follows a protocol: load the rule-set and time it; read it back from the kernel; show that a probe which no entry accepts is dropped and that one which should pass passes; warm up; measure, with no other traffic on the links; read back again and hold counters against what was sent and received; unload, and look that nothing is left. Each step that proves something leaves a check in the record."),
 		document.Paragraph(b.checkNames()),
-		document.Paragraph("N rules are N entries, the same in every engine: N − 2 addresses that never occur, drawn from 198.18.0.0/15 by the seed, then the receiver's and the sender's address; policy drop. Frame sizes count the Ethernet frame with its FCS (RFC 2544)."),
+		document.Paragraph("N rules are N entries, the same in every engine: N − 2 addresses that never occur, drawn from 198.18.0.0/15 by the seed, and the receiver's and the sender's address; policy drop. Frame sizes count the Ethernet frame with its FCS (RFC 2544)."),
 		document.Heading("Statistics"),
 		document.List(b.statistics()),
 	)
@@ -130,7 +130,7 @@ func (b *builder) experimentItems(e analysis.Experiment) []document.Definition {
 	var firewalls []string
 	for _, fw := range e.Firewalls {
 		s := fw.Name + " (" + fw.Engine
-		for _, more := range []string{fw.Lookup, fw.Settings} {
+		for _, more := range []string{fw.Lookup, positionWords(fw.Position), fw.Settings} {
 			if more != "" {
 				s += ", " + more
 			}
@@ -179,8 +179,8 @@ func (b *builder) statistics() []string {
 		"Many cells: p is corrected by Holm within the family, which is one experiment, metric and pair.",
 		fmt.Sprintf("Similar is a result of its own: equivalent means that the %s interval of the ratio lies within 1/(1+δ) and 1+δ, δ = %s, fixed before the first run. Not significant never means similar.", ci90, percentWords(st.Margin)),
 		"Slower or faster (worse or better, whichever way the metric points): p after Holm is below α = " + fmt.Sprint(st.Alpha) + " and the effect exceeds the A/A noise floor, the 95th percentile of |log ratio| over the cells of the A/A pair. Else the cell is inconclusive.",
-		"Cost of a rule: Theil–Sen slope of time against the number of rules, a firewall and a frame size at a time, in each block; the mean over blocks. Time is that of a round trip, or what a frame takes at the frame rate received. Ratios of slopes by Fieller's theorem.",
-		"Claims: log ratios of A to B inside each block, so that drift falls on both; their mean over the cells of the region and over blocks. A claim agrees if the interval lies on the side it names (for similar: within the margin), disagrees if on the other, else it is inconclusive. A mixed claim agrees if cells differ significantly in both directions and none by more than its bound.",
+		"Cost of a rule: Theil–Sen slope of time against the number of rules, a firewall and a frame size at a time, in each block; the mean over blocks, and likewise for the time at no rule. Time is that of a round trip, or what a frame takes at the frame rate received. Ratios of slopes by Fieller's theorem.",
+		"Claims: log ratios of A to B inside each block, so that drift falls on both; their mean over the cells of the region and over blocks. A claim agrees if the interval lies on the side it names (for similar: within the margin), disagrees if on the other, else it is inconclusive. Each is tested by itself: nothing is corrected for the number of claims. A mixed claim agrees if cells differ significantly in both directions and none by more than its bound.",
 		fmt.Sprintf("Intervals of costs and claims (%s): the standard error from %s draws of blocks (whole boots, where there are several), seed %d, times Student's t.",
 			ci, document.Print(document.Count(st.Bootstrap), document.Unit{}), st.Seed),
 	}
@@ -228,6 +228,8 @@ func (b *builder) threats() []document.Block {
 			"Repeating an identical execution gives identical values and no new information. Intervals describe the variation over the salts that were given to the guests (layout of addresses, hash keys), nothing else.",
 			"Values depend on the kernel, the compiler that built it, the CPU model and version of QEMU. Identical is not exact to the last digit: medians move by up to 0.02 % when unrelated bytes of the image change.",
 		}
+	case "":
+		items = []string{"There is no record, and so nothing that could be wrong or right."}
 	default:
 		items = []string{"The records name a clock that this program does not know (" + b.f.Clock + "): find out what time means in them before reading on."}
 	}
@@ -240,7 +242,7 @@ func (b *builder) threats() []document.Block {
 		}
 	}
 	items = append(items,
-		"Unless the configuration says otherwise, the traffic matches the last entries of the list, the worst case for linear look-up. Rule-sets in use are shaped otherwise.",
+		position(b.f.Study)+" Rule-sets in use are shaped otherwise.",
 		"One machine, one kernel, one boot each are one sample of machines, kernels and boots. The intervals say nothing about others"+boots(b.f.Study)+".",
 		"The levels of rules and frame sizes are ours; nothing is claimed between or beyond them except by the slope, which assumes a straight line.")
 	if slices.ContainsFunc(b.f.Claims, func(c analysis.ClaimResult) bool { return c.Claim.Reference != nil }) {
@@ -250,6 +252,40 @@ func (b *builder) threats() []document.Block {
 		items = append(items, "No A/A pair was measured: nothing shows what this set-up calls a difference between two identical firewalls.")
 	}
 	return []document.Block{document.Paragraph(b.clock()), document.List(items)}
+}
+
+// positionWords says which entries match the traffic.
+func positionWords(position string) string {
+	switch position {
+	case "":
+		return ""
+	case "uniform":
+		return "matching entries anywhere"
+	}
+	return "matching entries " + position
+}
+
+// position says what part of the list the traffic walks, where all firewalls agree in that.
+func position(s analysis.Study) string {
+	found := map[string]bool{}
+	for _, e := range s.Experiments {
+		for _, fw := range e.Firewalls {
+			if fw.Rules {
+				found[fw.Position] = true
+			}
+		}
+	}
+	if len(found) == 1 {
+		switch sortedKeys(found)[0] {
+		case "last":
+			return "The traffic matches the last entries of the list, the worst case for linear look-up."
+		case "first":
+			return "The traffic matches the first entries of the list, the best case for linear look-up."
+		case "uniform":
+			return "The traffic matches entries at places that the seed drew once for each number of rules, so the cost of a rule holds the luck of that draw."
+		}
+	}
+	return "What a linear look-up costs depends on where in the list the traffic matches, which the method section names for each firewall."
 }
 
 // boots adds how far the study did look beyond one boot.

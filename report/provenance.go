@@ -22,6 +22,7 @@ func (b *builder) environment() []document.Block {
 		{Term: "clock", Text: clockWords(cmp.Or(m.Clock, b.f.Clock))},
 		{Term: "image", Text: m.Image},
 		{Term: "rampart", Text: buildWords(m.Rampart)},
+		{Term: "command", Text: shell(m.Command)},
 		{Term: "started", Text: m.Created.UTC().Format("2006-01-02 15:04:05 UTC")},
 		{Term: "sessions", Text: sessions(m.Sessions)},
 	}
@@ -165,10 +166,6 @@ func pretty(raw json.RawMessage) string {
 // reproduce is what somebody else needs to do the same and to see that it is the same.
 func (b *builder) reproduce() []document.Block {
 	m := b.in.Manifest
-	command := "rampart run"
-	if len(m.Command) > 0 {
-		command = shell(m.Command)
-	}
 	digests := []document.Definition{{Term: "configuration", Text: m.ConfigDigest}}
 	for _, name := range sortedKeys(m.PlanDigests) {
 		digests = append(digests, document.Definition{Term: "plan of " + name, Text: m.PlanDigests[name]})
@@ -183,7 +180,7 @@ func (b *builder) reproduce() []document.Block {
 	}
 	out := []document.Block{
 		document.Paragraph("Put the configuration below into a folder of its own and run there, with the version of rampart named above:"),
-		document.Code{Text: command},
+		document.Code{Text: shell(again(m))},
 		document.Paragraph(same),
 		document.Code{Text: "rampart report DIR"},
 		document.Definitions{Caption: "Digests", Items: filled(digests)},
@@ -196,6 +193,22 @@ func (b *builder) reproduce() []document.Block {
 		out = append(out, document.Code{Name: name, Text: text, Fold: strings.Count(text, "\n") > longCode})
 	}
 	return out
+}
+
+// again is the command that makes the study once more from its configuration, whatever was typed then: with the
+// provider that was found and every value that came from outside.
+func again(m record.Manifest) []string {
+	command := []string{"rampart", "run"}
+	if len(m.Configuration) == 1 { // more are one configuration: that of the folder
+		command = append(command, "--config", sortedKeys(m.Configuration)[0])
+	}
+	if m.Provider != "" {
+		command = append(command, "--provider", m.Provider)
+	}
+	for _, name := range sortedKeys(m.Variables) {
+		command = append(command, "--var", name+"="+m.Variables[name])
+	}
+	return command
 }
 
 func mapItems(m map[string]string) []document.Definition {

@@ -26,7 +26,12 @@ func (b *builder) questions() []document.Block {
 		if s.metric == "" {
 			continue
 		}
-		out = append(out, document.Heading(e.Name), b.valuesFigure(e, s))
+		out = append(out, document.Heading(e.Name))
+		if b.allZero(s) {
+			out = append(out, document.Paragraph(fmt.Sprintf("Every %s was 0: there is nothing to draw.", metricWords(s.metric))))
+			continue
+		}
+		out = append(out, b.valuesFigure(e, s))
 		if f := b.heatFigure(e, s); f != nil {
 			out = append(out, f)
 		}
@@ -89,7 +94,7 @@ func (b *builder) levelsFigure(e analysis.Experiment, s series) *document.Figure
 	f := &document.Figure{
 		ID:    b.id("values", s.experiment, s.metric),
 		Title: fmt.Sprintf("What is the %s of each firewall?", axisWords(s.metric)),
-		Data:  []string{b.data(mediansKey(s))},
+		Data:  b.data(mediansKey(s)),
 		Caption: fmt.Sprintf("%s in %s (%s), one panel a frame size. Bars are medians over runs, whiskers their %s intervals.%s %s",
 			capital(metricWords(s.metric)), unit.Printed, betterWords(s.metric), b.level(), offered(e), b.clock()),
 		Alt: fmt.Sprintf("Bars of the %s of %s, one panel a frame size.", metricWords(s.metric), enumerate(flat)),
@@ -131,7 +136,7 @@ func (b *builder) linesFigure(e analysis.Experiment, s series) *document.Figure 
 	f := &document.Figure{
 		ID:    b.id("rules", s.experiment, s.metric),
 		Title: fmt.Sprintf("How does the %s change with the number of rules?", axisWords(s.metric)),
-		Data:  []string{b.data(mediansKey(s))},
+		Data:  b.data(mediansKey(s)),
 		Caption: fmt.Sprintf("%s in %s (%s) against the number of rules, one panel a frame size, both axes logarithmic. Points are medians over runs, bands their %s intervals.%s %s",
 			capital(metricWords(s.metric)), unit.Printed, betterWords(s.metric), b.level(), offered(e), b.clock()),
 		Alt: fmt.Sprintf("Line charts of %s against the number of rules for %s, one for each of %s.",
@@ -274,7 +279,7 @@ func (b *builder) heatFigure(e analysis.Experiment, s series) *document.Figure {
 		panel := b.heatPanel(e, s, p, seen)
 		limit = max(limit, panel.Plot.(document.HeatMap).Limit)
 		f.Panels = append(f.Panels, panel)
-		f.Data = append(f.Data, b.data(ratiosKey(s, p)))
+		f.Data = append(f.Data, b.data(ratiosKey(s, p))...)
 		f.Alt += panel.Alt
 	}
 	for i := range f.Panels {
@@ -349,7 +354,7 @@ func (b *builder) controlFigure(s series) *document.Figure {
 	f.Legend = []document.Key{{Name: "not called different", Style: document.Style{Kind: document.Plain}}}
 	seen := map[document.Verdict]bool{}
 	for _, p := range pairs {
-		f.Data = append(f.Data, b.data(ratiosKey(s, p)))
+		f.Data = append(f.Data, b.data(ratiosKey(s, p))...)
 		d := document.Dots{X: document.Axis{Label: "ratio"}, Middle: 1, Floor: floor.Ratio, Margin: b.f.Study.Margin, Compact: true}
 		cells := b.comparisons(s, p, true)
 		slices.SortStableFunc(cells, func(x, y analysis.Comparison) int { return compare(x.Ratio.Value, y.Ratio.Value) })
@@ -406,7 +411,7 @@ func (b *builder) costFigure(e analysis.Experiment) *document.Figure {
 	return &document.Figure{
 		ID:    b.id("rule-cost", s.experiment, s.metric),
 		Title: "What does one rule cost?",
-		Data:  []string{b.data(costKey(s))},
+		Data:  b.data(costKey(s)),
 		Caption: fmt.Sprintf("%s; Theil–Sen slope, mean over blocks, in %s, one panel a frame size; whiskers are %s intervals over blocks. %s",
 			b.costWords(costs[0]), unit.Printed, b.level(), b.clock()),
 		Alt:    "Bars of the cost of one rule for " + enumerate(ruled) + ", one panel a frame size.",
@@ -419,7 +424,7 @@ func (b *builder) claimsFigure() *document.Figure {
 	f := &document.Figure{
 		ID:    b.id("effects"),
 		Title: "How large are the effects behind the claims?",
-		Data:  []string{b.data("claims")},
+		Data:  b.data("claims"),
 		Caption: fmt.Sprintf("Mean ratio A/B of each claim's metric over its region with its %s interval over blocks; a ratio of 1 is no difference. Shaded: the margin of equivalence, ±%s. %s",
 			b.level(), percentWords(b.f.Study.Margin), b.clock()),
 	}

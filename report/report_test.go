@@ -47,12 +47,17 @@ func TestRenderWritesEverything(t *testing.T) {
 
 // Everything that a page or the Markdown file points to must be there.
 func TestLinksLeadSomewhere(t *testing.T) {
-	files, err := files(full(), Spec{})
+	list, err := files(full(), Spec{})
 	if err != nil {
 		t.Fatal(err)
 	}
+	leadSomewhere(t, list)
+}
+
+func leadSomewhere(t *testing.T, list []file) {
+	t.Helper()
 	have := map[string]string{}
-	for _, f := range files {
+	for _, f := range list {
 		if _, twice := have[f.path]; twice {
 			t.Errorf("%s is written twice", f.path)
 		}
@@ -150,7 +155,26 @@ func TestOddStudies(t *testing.T) {
 		})
 	}
 	t.Run("no record", func(t *testing.T) {
-		renders(t, small(), small().study(), func(func(record.Record, error) bool) {})
+		page := renders(t, small(), small().study(), func(func(record.Record, error) bool) {})
+		if !strings.Contains(page, "Clock: host (") || !strings.Contains(page, `<td class="n">–</td>`) || strings.Contains(page, "0.00 (no interval)") {
+			t.Error("without a record the page should name the clock that was planned, and no ratio")
+		}
+	})
+	t.Run("zeros", func(t *testing.T) {
+		s := small()
+		page := renders(t, s, s.study(), func(yield func(record.Record, error) bool) {
+			for r := range s.records() {
+				for name, m := range r.Metrics {
+					r.Metrics[name] = record.Metric{Unit: m.Unit}
+				}
+				if !yield(r, nil) {
+					return
+				}
+			}
+		})
+		if !strings.Contains(page, "Every round-trip time was 0: there is nothing to draw.") {
+			t.Error("the page does not say why it has no figure")
+		}
 	})
 	t.Run("no rules", func(t *testing.T) {
 		s := small()
@@ -184,10 +208,47 @@ func renders(t *testing.T, s shape, study analysis.Study, records iter.Seq2[reco
 	if err != nil {
 		t.Fatal(err)
 	}
+	leadSomewhere(t, list)
 	if s := Summary(f); !strings.HasSuffix(s, "\n") || strings.Count(s, "\n") > 10 {
 		t.Errorf("summary:\n%s", s)
 	}
 	return string(list[0].data)
+}
+
+// What the traffic walks of the list depends on the configuration, and so does what is said of it.
+func TestThreatsNameThePosition(t *testing.T) {
+	for want, positions := range map[string][]string{
+		"matches the last entries":             {"last", "last"},
+		"matches the first entries":            {"first", "first"},
+		"that the seed drew once":              {"uniform", "uniform"},
+		"which the method section names":       {"last", "first"},
+		"depends on where in the list the tra": {"", ""},
+	} {
+		in := small().input()
+		e := in.Findings.Study.Experiments[0]
+		e.Firewalls = []analysis.Firewall{{Name: "none"}, {Name: "a", Rules: true, Position: positions[0]}, {Name: "b", Rules: true, Position: positions[1]}}
+		in.Findings.Study.Experiments = []analysis.Experiment{e}
+		list, err := files(in, Spec{Formats: []string{Markdown}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text := string(list[0].data); !strings.Contains(text, want) || positions[1] != "" && !strings.Contains(text, "matching entries "+map[bool]string{true: "anywhere", false: positions[1]}[positions[1] == "uniform"]) {
+			t.Errorf("%v: the report does not say %q", positions, want)
+		}
+	}
+}
+
+func TestReproduceWithWhatWasFound(t *testing.T) {
+	m := small().manifest()
+	m.Configuration = map[string]string{"my study.hcl": ""}
+	m.Variables = map[string]string{"b": "it's", "a": "12"}
+	if got, want := shell(again(m)), `rampart run --config 'my study.hcl' --provider netns --var a=12 --var 'b=it'\''s'`; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	m.Configuration["more.hcl"] = ""
+	if got := shell(again(m)); strings.Contains(got, "--config") {
+		t.Errorf("two files are the configuration of their folder: %s", got)
+	}
 }
 
 func TestSummaries(t *testing.T) {

@@ -32,8 +32,10 @@ func filesOfSeveral(folders []Folder, spec Spec) ([]file, error) {
 	if len(folders) < 2 {
 		return nil, errors.New("render report: name at least two results folders to set side by side")
 	}
+	folders = slices.Clone(folders)
 	seen := map[string]bool{}
-	for _, f := range folders {
+	for i, f := range folders {
+		folders[i].Findings.Clock = cmp.Or(f.Findings.Clock, f.Manifest.Clock)
 		if seen[f.Name] {
 			return nil, fmt.Errorf("render report: two results folders are called %q: give them different names", f.Name)
 		}
@@ -132,7 +134,7 @@ func (s *several) claims() []document.Claim {
 				v = document.Differing
 			}
 			claim.Verdict = v
-			claim.Sentence += fmt.Sprintf("%s %s: ratio %s. ", s.folders[i].Name, r.Verdict, estimate(r.Effect))
+			claim.Sentence += fmt.Sprintf("%s %s: ratio %s. ", s.folders[i].Name, r.Verdict, ratio(r.Effect))
 		}
 		out = append(out, claim)
 	}
@@ -171,7 +173,7 @@ func (s *several) effects() *document.Table {
 			}
 			t.Rows = append(t.Rows, document.Row{Notes: s.notes(i, r.Warnings), Values: []document.Value{
 				document.Text(c.claim.Name), document.Text(s.folders[i].Name), document.Text(s.folders[i].Findings.Clock),
-				verdict(r.Verdict, false), estimate(r.Effect), document.Text(floor), document.Count(r.Cells),
+				verdict(r.Verdict, false), ratio(r.Effect), document.Text(floor), document.Count(r.Cells),
 				document.Text(c.claim.Compare[0]), document.Text(c.claim.Compare[1]), document.Text(r.Metric),
 			}})
 		}

@@ -43,11 +43,11 @@ var full = sync.OnceValue(func() Input { return jonsson().input() })
 func (s shape) study() analysis.Study {
 	n := s.names
 	firewalls := []analysis.Firewall{
-		{Name: n("iptables-linear"), Engine: "iptables-legacy", Lookup: "linear", Rules: true},
-		{Name: n("nftables-linear"), Engine: "nftables", Lookup: "linear", Rules: true},
-		{Name: n("iptables-indexed"), Engine: "iptables-legacy", Lookup: "indexed", Rules: true},
-		{Name: n("nftables-indexed"), Engine: "nftables", Lookup: "indexed", Rules: true},
-		{Name: n("nftables-linear-again"), Engine: "nftables", Lookup: "linear", Rules: true},
+		{Name: n("iptables-linear"), Engine: "iptables-legacy", Lookup: "linear", Position: "last", Rules: true},
+		{Name: n("nftables-linear"), Engine: "nftables", Lookup: "linear", Position: "last", Rules: true},
+		{Name: n("iptables-indexed"), Engine: "iptables-legacy", Lookup: "indexed", Position: "last", Rules: true},
+		{Name: n("nftables-indexed"), Engine: "nftables", Lookup: "indexed", Position: "last", Rules: true},
+		{Name: n("nftables-linear-again"), Engine: "nftables", Lookup: "linear", Position: "last", Rules: true},
 		{Name: n("none"), Engine: "none"},
 		{Name: n("empty"), Engine: "empty"},
 	}

@@ -13,8 +13,18 @@ import (
 func mediansKey(s series) string                  { return fmt.Sprintf("medians %q", s) }
 func ratiosKey(s series, p [2]string) string      { return fmt.Sprintf("ratios %q %q", s, p) }
 func costKey(s series) string                     { return fmt.Sprintf("cost %q", s) }
-func (b *builder) data(key string) string         { return b.dataIDs[key] }
 func (b *builder) remember(key, id string) string { b.dataIDs[key] = id; return id }
+
+// data finds those tables, as far as there are any.
+func (b *builder) data(keys ...string) []string {
+	var ids []string
+	for _, key := range keys {
+		if id, ok := b.dataIDs[key]; ok {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
 
 // tables are all numbers: claims, medians, ratios, costs.
 func (b *builder) tables() []document.Block {
@@ -110,7 +120,7 @@ func (b *builder) claimsTable() *document.Table {
 			floor = document.Text(ratioWords(c.Noise))
 		}
 		t.Rows = append(t.Rows, document.Row{Notes: notes(c.Warnings), Values: []document.Value{
-			document.Text(c.Claim.Name), verdict(c.Verdict, false), estimate(c.Effect), floor, document.Count(c.Cells),
+			document.Text(c.Claim.Name), verdict(c.Verdict, false), ratio(c.Effect), floor, document.Count(c.Cells),
 			document.Text(c.Claim.Compare[0]), document.Text(c.Claim.Compare[1]), document.Text(c.Claim.Expect),
 			document.Text(where), document.Text(c.Metric), document.Text(c.Claim.Experiment),
 		}})
@@ -246,16 +256,16 @@ func (b *builder) costTable(s series) *document.Table {
 	t := &document.Table{
 		ID:      b.remember(costKey(s), b.id("cost", s.experiment, s.metric)),
 		Title:   "Cost of a rule",
-		Caption: fmt.Sprintf("%s; Theil–Sen slope, mean over blocks, with its %s interval over blocks. %s", b.costWords(costs[0]), b.level(), b.clock()),
+		Caption: fmt.Sprintf("%s; Theil–Sen slope and intercept, means over blocks, with %s intervals over blocks. %s", b.costWords(costs[0]), b.level(), b.clock()),
 		Columns: []document.Column{
 			{Key: "firewall", Title: "firewall", Head: true}, frameColumn,
 			{Key: "slope", Title: "slope [interval]", Unit: costUnit(costs)},
-			{Key: "intercept", Title: "at no rule", Unit: document.ScaleUnit(costs[0].Unit, costs[0].Intercept)},
+			{Key: "intercept", Title: "at no rule [interval]", Unit: document.ScaleUnit(costs[0].Unit, costs[0].Intercept.Value)},
 		},
 	}
 	for _, c := range costs {
 		t.Rows = append(t.Rows, document.Row{Notes: notes(c.Warnings), Values: []document.Value{
-			document.Text(c.Firewall), document.Count(c.FrameSize), estimate(c.Slope), document.Number(c.Intercept),
+			document.Text(c.Firewall), document.Count(c.FrameSize), estimate(c.Slope), estimate(c.Intercept),
 		}})
 	}
 	return finish(t)
@@ -273,7 +283,7 @@ func (b *builder) costRatioTable(s series) *document.Table {
 	for _, c := range b.f.CostRatios {
 		if c.Experiment == s.experiment && c.Metric == s.metric {
 			t.Rows = append(t.Rows, document.Row{Notes: notes(c.Warnings), Values: []document.Value{
-				document.Text(c.A), document.Text(c.B), document.Count(c.FrameSize), estimate(c.Ratio),
+				document.Text(c.A), document.Text(c.B), document.Count(c.FrameSize), ratio(c.Ratio),
 			}})
 		}
 	}

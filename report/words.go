@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 
@@ -51,6 +52,8 @@ func clockWords(clock string) string {
 		return "tcg (real time; virtual machines under emulation, not hardware)"
 	case "virtual":
 		return "virtual (one nanosecond an instruction; not time)"
+	case "":
+		return "not known, as there is no record"
 	}
 	return clock
 }
@@ -105,6 +108,14 @@ func effectWords(c analysis.ClaimResult) string {
 
 func estimate(i analysis.Interval) document.Estimate {
 	return document.Estimate{Value: i.Value, Lo: i.Lo, Hi: i.Hi, Level: i.Level}
+}
+
+// ratio is an estimate of a ratio, or none where there is nothing to make one of.
+func ratio(i analysis.Interval) document.Estimate {
+	if i.Value == 0 && i.Level == 0 {
+		return document.Estimate{Value: math.NaN()}
+	}
+	return estimate(i)
 }
 
 // notes turns indices of warnings into numbers of footnotes.

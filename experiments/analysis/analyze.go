@@ -175,14 +175,17 @@ func (s *Study) check() error {
 	if s.Margin < 0 {
 		errs = append(errs, fmt.Errorf("study: margin = %g: use a positive value such as 0.03", s.Margin))
 	}
-	if s.Bootstrap < 100 {
-		errs = append(errs, fmt.Errorf("study: bootstrap = %d: use 100 replicates or more", s.Bootstrap))
+	if s.Bootstrap < 100 || s.Bootstrap > 1_000_000 {
+		errs = append(errs, fmt.Errorf("study: bootstrap = %d: use from 100 to 1000000 replicates", s.Bootstrap))
 	}
 	for i := range s.Claims {
 		errs = append(errs, s.checkClaim(&s.Claims[i]))
 	}
 	for i := range s.Experiments {
 		e := &s.Experiments[i]
+		if s.experimentIndex(e.Name) != i {
+			errs = append(errs, fmt.Errorf("study: two experiments are called %q", e.Name))
+		}
 		for _, pair := range slices.Concat(e.Compare, e.Controls) {
 			errs = append(errs, e.checkPair("experiment "+e.Name, pair))
 		}
@@ -205,6 +208,9 @@ func (s *Study) checkClaim(c *Claim) error {
 }
 
 func (e *Experiment) checkPair(where string, pair [2]string) error {
+	if pair[0] == pair[1] {
+		return fmt.Errorf("%s: compares %s with itself: an A/A pair is one firewall under two names", where, pair[0])
+	}
 	for _, name := range pair {
 		if _, ok := e.firewall(name); !ok {
 			return fmt.Errorf("%s: experiment %s has no firewall %q", where, e.Name, name)

@@ -166,8 +166,8 @@ func TestTooFewRunsSayHowMany(t *testing.T) {
 	s := small(3)
 	f := analyze(t, s, truth{noise: 0.01, seed: 1}.records(s))
 	for _, want := range []string{
-		"a 95 % interval needs 6 runs; there are 3",
-		"a 95 % interval needs 4 runs of each; there are 3",
+		"a 95 % interval needs 6 runs; has 3",
+		"a 95 % interval needs 4 runs of each; has 3",
 		"latency, rtt_median, nftables-linear against iptables-linear: needs 5 runs a cell for Holm over 6; has 3",
 	} {
 		if !hasWarning(f, want) {
@@ -302,7 +302,11 @@ func TestWhatCannotBeAnalysed(t *testing.T) {
 		{"experiment", "not in the study", func(r *record.Record) { r.Experiment = "other" }},
 		{"firewall", "no firewall", func(r *record.Record) { r.Treatment.Firewall = "other" }},
 		{"rules", "not in the matrix", func(r *record.Record) { r.Treatment.Rules = 11 }},
-		{"unit", `unit "ms" after "us"`, func(r *record.Record) { r.Metrics["rtt_median"] = record.Metric{Value: 1, Unit: "ms"} }},
+		{"unit", `unit "ms", not "us"`, func(r *record.Record) { r.Metrics["rtt_median"] = record.Metric{Value: 1, Unit: "ms"} }},
+		{"size", "1e+300 us, which nothing", func(r *record.Record) { r.Metrics["rtt_median"] = record.Metric{Value: 1e300, Unit: "us"} }},
+		{"dust", "5e-324 us, which nothing", func(r *record.Record) { r.Metrics["rtt_median"] = record.Metric{Value: 5e-324, Unit: "us"} }},
+		{"infinity", "-Inf us, which nothing", func(r *record.Record) { r.Metrics["rtt_median"] = record.Metric{Value: math.Inf(-1), Unit: "us"} }},
+		{"not a number", "NaN us, which nothing", func(r *record.Record) { r.Metrics["rtt_median"] = record.Metric{Value: math.NaN(), Unit: "us"} }},
 		{"status", "unknown", func(r *record.Record) { r.Status = "great" }},
 		{"twice", "two runs", func(r *record.Record) { r.Block = 1 }},
 	} {
@@ -317,6 +321,15 @@ func TestWhatCannotBeAnalysed(t *testing.T) {
 	if !errors.Is(err, broken) {
 		t.Errorf("error of the sequence: %v", err)
 	}
+	s.Experiments[0].Compare = [][2]string{{"none", "none"}}
+	if _, err := analysis.Analyze(s, sequence(nil)); err == nil || !strings.Contains(err.Error(), "none with itself") {
+		t.Errorf("a firewall against itself: %v", err)
+	}
+	s.Bootstrap, s.Experiments = 2_000_000, append(s.Experiments, s.Experiments[0])
+	if _, err := analysis.Analyze(s, sequence(nil)); err == nil || !strings.Contains(err.Error(), "bootstrap = 2000000") || !strings.Contains(err.Error(), "two experiments") {
+		t.Errorf("a study of impossible size and an experiment twice: %v", err)
+	}
+	s = small(2)
 	s.Claims[0].Compare[0], s.Claims[1].Expect = "other", "better"
 	if _, err := analysis.Analyze(s, sequence(nil)); err == nil || !strings.Contains(err.Error(), "claim J1") || !strings.Contains(err.Error(), "claim J2") {
 		t.Errorf("both claims should be refused: %v", err)

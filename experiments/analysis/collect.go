@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -33,7 +34,8 @@ type data struct {
 	experiment *Experiment
 	firewalls  map[string]Firewall
 	cells      map[record.Treatment]map[string]*series
-	boots      map[int]int // block -> boot, of runs that count
+	units      map[string]string // metric -> unit
+	boots      map[int]int       // block -> boot, of runs that count
 	count      RunCount
 	excluded   map[Exclusion]int // with Runs = 0 -> runs
 	lastEnd    time.Time
@@ -54,6 +56,7 @@ func newCollector(study *Study) *collector {
 			experiment: e,
 			firewalls:  map[string]Firewall{},
 			cells:      map[record.Treatment]map[string]*series{},
+			units:      map[string]string{},
 			boots:      map[int]int{},
 			excluded:   map[Exclusion]int{},
 			count:      RunCount{Experiment: e.Name, Planned: e.treatments() * e.Repetitions},
@@ -159,15 +162,38 @@ func (d *data) keep(r *record.Record) error {
 		d.cells[r.Treatment] = cell
 	}
 	for name, m := range r.Metrics {
+		if err := d.checkMetric(name, m); err != nil {
+			return err
+		}
 		s := cell[name]
 		if s == nil {
 			s = &series{unit: m.Unit}
 			cell[name] = s
 		}
-		if s.unit != m.Unit {
-			return fmt.Errorf("metric %s has unit %q after %q", name, m.Unit, s.unit)
-		}
 		s.observations = append(s.observations, observation{block: r.Block, value: m.Value})
+	}
+	return nil
+}
+
+// Values beyond these are not those of anything that was measured, and would overflow in ratios and squares.
+const smallest, largest = 1e-30, 1e30
+
+// checkMetric refuses a value that cannot be, and a unit other than that of the metric elsewhere: its values
+// would be compared all the same.
+func (d *data) checkMetric(name string, m record.Metric) error {
+	if size := math.Abs(m.Value); !(size <= largest) || size > 0 && size < smallest {
+		return fmt.Errorf("metric %s is %g %s, which nothing measured can be: is the file damaged?", name, m.Value, m.Unit)
+	}
+	unit, seen := d.units[name]
+	if !seen {
+		unit = m.Unit
+		if known, ok := LookupMetric(name); ok {
+			unit = known.Unit
+		}
+		d.units[name] = unit
+	}
+	if m.Unit != unit {
+		return fmt.Errorf("metric %s has unit %q, not %q", name, m.Unit, unit)
 	}
 	return nil
 }

@@ -125,8 +125,7 @@ func (a *analyzer) hopeless(c *Comparison) int {
 	where := fmt.Sprintf("%s, %s, %s against %s:", c.Experiment, c.Metric, c.A, c.B)
 	has, need := min(c.NA, c.NB), stats.MinRunsForHolm(c.Family, a.study.Alpha)
 	if has < need {
-		return a.warnings.add(fmt.Sprintf("%s needs %d runs a cell for Holm over %d; has %d", where, need, c.Family, has),
-			fmt.Sprintf("set repetitions = %d or more", need))
+		return a.warnings.add(fmt.Sprintf("%s needs %d runs a cell for Holm over %d; has %d", where, need, c.Family, has), moreRuns(need))
 	}
 	return a.warnings.add(fmt.Sprintf("%s some cells hold equal values, and by the normal approximation that these take %s a cell are too few for Holm over %d",
 		where, plural(has, "run"), c.Family), "raise repetitions by two or three")

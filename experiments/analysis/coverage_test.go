@@ -13,7 +13,7 @@ import (
 )
 
 // The kinds of interval that findings print.
-var kinds = []string{"cell median", "ratio in a cell", "cost of a rule", "ratio of costs", "claim, one cell", "claim, region"}
+var kinds = []string{"cell median", "ratio in a cell", "cost of a rule", "ratio of costs", "claim, one cell", "claim, region", "time at no rule"}
 
 // A coverageWorld is a world in which the truth behind every interval is known.
 type coverageWorld struct {
@@ -97,8 +97,8 @@ func (w coverageWorld) records(s analysis.Study, rng *rand.Rand) []record.Record
 }
 
 // hits adds, for each kind, the share of the study's intervals that hold the truth.
-func hits(t *testing.T, f analysis.Findings) (share [6]float64) {
-	var held, all [6]float64
+func hits(t *testing.T, f analysis.Findings) (share [7]float64) {
+	var held, all [7]float64
 	see := func(kind int, in analysis.Interval, truth float64) {
 		if in.Level != 0.95 {
 			t.Errorf("%s: no interval: %+v", kinds[kind], in)
@@ -125,6 +125,7 @@ func hits(t *testing.T, f analysis.Findings) (share [6]float64) {
 	}
 	for _, c := range f.RuleCosts {
 		see(2, c.Slope, map[string]float64{"a": perRuleA, "b": perRuleB}[c.Firewall]*1000)
+		see(6, c.Intercept, map[string]float64{"a": baseA, "b": baseB}[c.Firewall]*1000)
 	}
 	see(3, f.CostRatios[0].Ratio, perRuleA/perRuleB)
 	see(4, f.Claims[0].Effect, ratio(1000))
@@ -146,12 +147,12 @@ func TestCoverage(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the simulation takes about twenty seconds on two busy cores")
 	}
-	all := []int{0, 1, 2, 3, 4, 5}
+	all := []int{0, 1, 2, 3, 4, 5, 6}
 	worlds := []coverageWorld{
 		{name: "normal noise", noise: normal(0.02), kinds: all},
 		{name: "heavy tails", noise: heavy(0.01), kinds: all},
-		{name: "blocks drift", noise: normal(0.01), drift: 0.02, kinds: []int{0, 2, 3, 4, 5}, cautious: []int{1}},
-		{name: "boots differ", noise: normal(0.01), drift: 0.01, boot: 0.01, blocksPerBoot: 2, kinds: []int{2, 3, 4, 5}},
+		{name: "blocks drift", noise: normal(0.01), drift: 0.02, kinds: []int{0, 2, 3, 4, 5, 6}, cautious: []int{1}},
+		{name: "boots differ", noise: normal(0.01), drift: 0.01, boot: 0.01, blocksPerBoot: 2, kinds: []int{2, 3, 4, 5, 6}},
 	}
 	studies := map[int]int{10: 4000, 20: 2000, 30: 1200}
 	for _, w := range worlds {
@@ -177,8 +178,8 @@ func TestCoverage(t *testing.T) {
 }
 
 // simulate gives the mean share of intervals that hold the truth and its standard error.
-func (w coverageWorld) simulate(t *testing.T, n, studies int) (mean, err [6]float64) {
-	shares := make([][6]float64, studies)
+func (w coverageWorld) simulate(t *testing.T, n, studies int) (mean, err [7]float64) {
+	shares := make([][7]float64, studies)
 	s := coverageStudy(n, w)
 	workers := runtime.GOMAXPROCS(0)
 	var wg sync.WaitGroup

@@ -123,7 +123,7 @@ type RuleCost struct {
 	Firewall   string   `json:"firewall"`
 	FrameSize  int      `json:"frame_size"`
 	Slope      Interval `json:"slope"`     // Unit a rule
-	Intercept  float64  `json:"intercept"` // Unit
+	Intercept  Interval `json:"intercept"` // Unit
 	Unit       string   `json:"unit"`      // ns
 	// Traversals is how often the list is walked in the time that Slope is added to: 2 in a round trip.
 	Traversals int   `json:"traversals"`

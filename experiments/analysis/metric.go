@@ -8,7 +8,8 @@ type Metric struct {
 	Noun           string
 	HigherIsBetter bool
 	// Compared metrics are compared between firewalls, as ratios. Others only have cells: loss may be
-	// 0, which has no logarithm, and the frame rate says the same as the bit rate.
+	// 0, which has no logarithm, the frame rate says the same as the bit rate, and what was sent and how evenly
+	// it arrived say little of the firewall.
 	Compared bool
 	// Tail says that a few samples of a run decide the value.
 	Tail bool
@@ -21,7 +22,9 @@ func metrics() []Metric {
 		{Name: "rtt_p99", Unit: "us", Noun: "99th percentile of round-trip time", Compared: true, Tail: true},
 		{Name: "receiver_bit_rate", Unit: "bit/s", Noun: "received bit rate", HigherIsBetter: true, Compared: true},
 		{Name: "receiver_frame_rate", Unit: "1/s", Noun: "received frame rate", HigherIsBetter: true},
+		{Name: "sender_bit_rate", Unit: "bit/s", Noun: "sent bit rate", HigherIsBetter: true},
 		{Name: "loss", Unit: "1", Noun: "loss"},
+		{Name: "jitter", Unit: "us", Noun: "jitter"},
 		{Name: "rule_load", Unit: "s", Noun: "time to load the rule-set", Compared: true},
 	}
 }

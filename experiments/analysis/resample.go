@@ -104,3 +104,9 @@ func (r *resampler) mean(values []observation) (float64, stats.Each) {
 	}
 	return sum / float64(len(values)), each
 }
+
+// estimate is the mean of one value a block with its replicates.
+func (r *resampler) estimate(values []observation) stats.Estimate {
+	mean, each := r.mean(values)
+	return r.boot.Estimate(mean, each)
+}

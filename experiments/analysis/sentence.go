@@ -1,6 +1,11 @@
 package analysis
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+)
 
 // sentence says the verdict and the effect in one line.
 func (c *ClaimResult) sentence(m Metric, margin float64) string {
@@ -8,16 +13,16 @@ func (c *ClaimResult) sentence(m Metric, margin float64) string {
 	if c.Cells == 0 {
 		return fmt.Sprintf("Nothing can be said about the %s of %s and %s here: no cell has runs of both.", m.Noun, a, b)
 	}
-	effect := fmt.Sprintf("the %s of %s is %s that of %s (%s; mean over %s)",
-		m.Noun, a, describe(c.Effect), b, interval(c.Effect), plural(c.Cells, "cell"))
+	effect := fmt.Sprintf("the %s of %s is %s that of %s (%s, %s)",
+		m.Noun, a, describe(c.Effect), b, interval(c.Effect), over(c.Cells))
 	switch {
 	case c.Claim.Expect == Mixed:
 		effect += fmt.Sprintf("; %s slower and %s faster after Holm's correction, the largest difference is %s",
-			plural(c.Differences.Slower, "cell"), plural(c.Differences.Faster, "cell"), percent(c.Differences.Largest-1, 1))
+			plural(c.Differences.Slower, "cell"), plural(c.Differences.Faster, "cell"), percent(c.Differences.Largest-1))
 	case c.Claim.Expect == Similar:
-		effect += fmt.Sprintf("; the margin is %s", percent(margin, 1))
+		effect += fmt.Sprintf("; the margin is %s", percent(margin))
 	case c.Noise > 1:
-		effect += fmt.Sprintf("; identical firewalls differ by up to %s", percent(c.Noise-1, 2))
+		effect += fmt.Sprintf("; the noise floor, what identical firewalls differ by, is %s", percent(c.Noise-1))
 	}
 	if r := c.Claim.Reference; r != nil {
 		effect += fmt.Sprintf("; the ratio is %.3f here, and %.3f was published (%s)", c.Effect.Value, r.Ratio, r.Source)
@@ -26,45 +31,107 @@ func (c *ClaimResult) sentence(m Metric, margin float64) string {
 	return lead + ": " + effect + "."
 }
 
-// describe words a ratio: as a percentage up to a factor of two, as a factor beyond.
-func describe(in Interval) string {
-	r := in.Value
-	switch {
-	case r >= 2:
-		return fmt.Sprintf("%.2f times", r)
-	case r <= 0.5:
-		return fmt.Sprintf("%.2f of", r)
-	case r >= 1:
-		return percent(r-1, digits(in)) + " above"
+// over says how many cells an effect is the mean of.
+func over(cells int) string {
+	if cells == 1 {
+		return "in one cell"
 	}
-	return percent(1-r, digits(in)) + " below"
+	return fmt.Sprintf("mean of %d cells", cells)
 }
 
+// describe words a ratio: as a percentage up to a factor of two, as a factor beyond.
+func describe(in Interval) string {
+	difference := strings.TrimLeft(scaleOf(in).print(in.Value), "+−")
+	switch {
+	case isFactor(in):
+		return difference + " times"
+	case in.Value > 1:
+		return difference + " above"
+	case in.Value < 1:
+		return difference + " below"
+	}
+	return "equal to"
+}
+
+// interval gives both ends with the digits of the effect.
 func interval(in Interval) string {
 	if in.Level == 0 {
 		return "no interval: too few blocks"
 	}
-	level := fmt.Sprintf("%.4g %% interval ", in.Level*100)
-	if in.Value >= 2 || in.Value <= 0.5 {
-		return level + fmt.Sprintf("%.2f to %.2f times", in.Lo, in.Hi)
+	s := scaleOf(in)
+	text := fmt.Sprintf("%.4g %% interval %s to %s", in.Level*100, s.print(in.Lo), s.print(in.Hi))
+	if isFactor(in) {
+		text += " times"
 	}
-	d := digits(in)
-	return level + fmt.Sprintf("%+.*f %% to %+.*f %%", d, (in.Lo-1)*100, d, (in.Hi-1)*100)
+	return text
 }
 
-func percent(part float64, digits int) string { return fmt.Sprintf("%.*f %%", digits, part*100) }
+func isFactor(in Interval) bool { return in.Value >= 2 || in.Value <= 0.5 }
 
-// digits of a percentage, so that the width of the interval has two significant ones.
-func digits(in Interval) int {
-	width := (in.Hi - in.Lo) * 100
-	if in.Level == 0 || !(width > 0) {
-		return 1
+// A scale is how the numbers of one effect are printed: as factors, or as signed percentages.
+type scale struct {
+	factor   bool
+	decimals int
+}
+
+// scaleOf prints two significant digits of the interval's width, and more where an end would be rounded onto
+// "no difference" although it is not there.
+func scaleOf(in Interval) scale {
+	s := scale{factor: isFactor(in)}
+	if in.Level == 0 {
+		s.decimals = places(s.of(in.Value))
+		return s
 	}
+	s.decimals = places(s.of(in.Hi) - s.of(in.Lo))
+	for more := 0; more < 3 && (s.hides(in.Lo) || s.hides(in.Hi)); more++ {
+		s.decimals++
+	}
+	return s
+}
+
+// of is the number that is printed.
+func (s scale) of(ratio float64) float64 {
+	if s.factor {
+		return ratio
+	}
+	return (ratio - 1) * 100
+}
+
+// hides reports whether a ratio other than 1 would look like 1.
+func (s scale) hides(ratio float64) bool {
+	return ratio != 1 && s.print(ratio) == s.print(1)
+}
+
+func (s scale) print(ratio float64) string {
+	if s.factor {
+		return strconv.FormatFloat(ratio, 'f', s.decimals, 64)
+	}
+	text := strconv.FormatFloat(math.Abs(s.of(ratio)), 'f', s.decimals, 64)
+	switch {
+	case strings.Trim(text, "0.") == "":
+		return "0 %"
+	case ratio < 1:
+		return "−" + text + " %"
+	}
+	return "+" + text + " %"
+}
+
+// places is the number of decimals that shows two significant digits of x.
+func places(x float64) int {
 	d := 0
-	for limit := 10.0; d < 4 && width < limit; d++ {
+	for limit := 10.0; d < 9 && math.Abs(x) < limit && x != 0; d++ {
 		limit /= 10
 	}
 	return d
+}
+
+// percent prints a share with two significant digits, and no zeros behind them.
+func percent(share float64) string {
+	text := strconv.FormatFloat(share*100, 'f', places(share*100), 64)
+	if strings.Contains(text, ".") {
+		text = strings.TrimRight(strings.TrimRight(text, "0"), ".")
+	}
+	return text + " %"
 }
 
 func plural(n int, noun string) string {

@@ -37,6 +37,8 @@ type Firewall struct {
 	Name   string `json:"name"`
 	Engine string `json:"engine"`
 	Lookup string `json:"lookup,omitempty"`
+	// Position of the entries that match the traffic: last, first or uniform.
+	Position string `json:"position,omitempty"`
 	// Settings are the kernel's, in words, such as "conntrack, rp_filter = 1".
 	Settings string `json:"settings,omitempty"`
 	// Rules is false for none and empty, whose cells have rules = 0.

@@ -29,8 +29,16 @@ func (w *warnings) add(text, next string) int {
 // tooFew turns the refusal of an interval into a warning.
 func (w *warnings) tooFew(err error) int {
 	var few *stats.TooFewError
-	if errors.As(err, &few) {
-		return w.add(few.Error(), fmt.Sprintf("set repetitions = %d or more", few.Need))
+	if !errors.As(err, &few) {
+		return w.add(err.Error(), "")
 	}
-	return w.add(err.Error(), "")
+	if few.What == stats.Clusters {
+		return w.add(few.Error(), fmt.Sprintf("set repetitions, and boots where there are several, to %d or more", few.Need))
+	}
+	return w.add(few.Error(), moreRuns(few.Need))
+}
+
+// moreRuns says how to get that many runs a cell.
+func moreRuns(need int) string {
+	return fmt.Sprintf("set repetitions = %d or more; if they are, see why runs do not count", need)
 }

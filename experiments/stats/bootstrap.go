@@ -122,8 +122,11 @@ func RatioInterval(x, y Estimate, level float64) (lo, hi float64, ok bool, err e
 	return (qb - math.Sqrt(root)) / qa, (qb + math.Sqrt(root)) / qa, true, nil
 }
 
+// Clusters is what a [TooFewError] counts when an interval over clusters is refused.
+const Clusters = "blocks or boots"
+
 func tooFewClusters(have int, level float64) error {
-	return &TooFewError{What: "blocks or boots", Have: have, Need: minClusters, Level: level}
+	return &TooFewError{What: Clusters, Have: have, Need: minClusters, Level: level}
 }
 
 // covariance of paired replicates, enlarged for the number of clusters; replicates that are not a

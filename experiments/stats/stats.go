@@ -19,7 +19,7 @@ type TooFewError struct {
 }
 
 func (e *TooFewError) Error() string {
-	return fmt.Sprintf("a %g %% interval needs %d %s; there are %d", float64(e.Level*100), e.Need, e.What, e.Have)
+	return fmt.Sprintf("a %g %% interval needs %d %s; has %d", float64(e.Level*100), e.Need, e.What, e.Have)
 }
 
 // slack absorbs the rounding of levels such as 1-0.05 when they are held against exact chances.

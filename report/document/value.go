@@ -186,8 +186,11 @@ func (r Range) print(u Unit) string {
 
 // String is the value followed by its interval, such as "12.41 [12.30, 12.55]". The digits follow
 // the interval: its half width has two significant ones, and nothing is printed beyond them unless a value
-// or an end would be printed as the 0 that it is not.
+// or an end would be printed as the 0 or the 1 that it is not. What is no number is a dash.
 func (e Estimate) String() string {
+	if math.IsNaN(e.Value) {
+		return decimal(e.Value, 0)
+	}
 	if e.Level == 0 {
 		return significant(e.Value, 3) + " (no interval)"
 	}
@@ -216,7 +219,20 @@ func (e Estimate) decimals() int {
 		d = max(d, places(e.Value, 2), places(min(math.Abs(e.Lo), math.Abs(e.Hi)), 1))
 	}
 	// An interval far narrower than the value must not run away with the digits.
-	return min(d, places(e.Value, 9))
+	d = min(d, places(e.Value, 9))
+	for more := 0; more < 3 && (seemsNeutral(e.Lo, d) || seemsNeutral(e.Hi, d)); more++ {
+		d++
+	}
+	return d
+}
+
+// seemsNeutral reports whether x is printed as the 0 or the 1 that it is not: no difference, no effect.
+func seemsNeutral(x float64, decimals int) bool {
+	if decimals < 0 {
+		return false
+	}
+	printed := decimal(x, decimals)
+	return x != 0 && printed == decimal(0, decimals) || x != 1 && printed == decimal(1, decimals)
 }
 
 // places is the number of decimals that gives x the significant digits wanted.

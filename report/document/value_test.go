@@ -23,6 +23,10 @@ func TestEstimatePrintsWhatItsIntervalAllows(t *testing.T) {
 		{Estimate{2.5, 2.0, 3.0, 0}, "2.50 (no interval)"},
 		{Estimate{9.999, 9.0, 11.0, 0.95}, "10.0 [9.0, 11.0]"},
 		{Estimate{0, -0.0999, 0.0999, 0.95}, "0.00 [-0.10, 0.10]"},
+		{Estimate{0.874, 0.768, 0.9957, 0.95}, "0.874 [0.768, 0.996]"},
+		{Estimate{0.95, 0.9, 1, 0.95}, "0.950 [0.900, 1.000]"},
+		{Estimate{4.1, -0.02, 8.3, 0.95}, "4.10 [-0.02, 8.30]"},
+		{Estimate{4.1, -1e-9, 8.3, 0.95}, "4.1000 [0.0000, 8.3000]"},
 	}
 	for _, tt := range tests {
 		if got := tt.e.String(); got != tt.want {
@@ -50,7 +54,7 @@ func TestPrint(t *testing.T) {
 		{Range{1, 0.98, 1.02, 0.9}, Unit{}, "[0.980, 1.020]"},
 		{Range{1, 0, 0, 0}, Unit{}, "no interval"},
 		{Slower, Unit{}, "▲ slower"},
-		{Estimate{math.NaN(), 0, 0, 0}, Unit{}, "– (no interval)"},
+		{Estimate{math.NaN(), 0, 0, 0}, Unit{}, "–"},
 	}
 	for _, tt := range tests {
 		if got := Print(tt.v, tt.u); got != tt.want {

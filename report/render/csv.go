@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/csv"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 
@@ -94,7 +95,13 @@ func bounds(e document.Estimate) []string {
 	return []string{float(e.Lo), float(e.Hi)}
 }
 
-func float(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }
+// float is empty for what is no number.
+func float(x float64) string {
+	if math.IsNaN(x) {
+		return ""
+	}
+	return strconv.FormatFloat(x, 'g', -1, 64)
+}
 
 func noteText(refs []int, notes []document.Note) string {
 	var parts []string
