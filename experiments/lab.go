@@ -55,15 +55,23 @@ func (l *Lab) connect(ctx context.Context, role testbed.Role) error {
 	return nil
 }
 
-// Close ends the helpers, which undo what they changed.
+// Close ends the helpers, which undo what they changed, side by side: each may take its time.
 func (l *Lab) Close() error {
-	var errs []error
+	ends := make(chan error, len(l.helpers))
 	for role, helper := range l.helpers {
-		if err := helper.Close(); err != nil {
-			errs = append(errs, fmt.Errorf("end helper on %s: %w", role, err))
-		}
-		delete(l.helpers, role)
+		go func() {
+			err := helper.Close()
+			if err != nil {
+				err = fmt.Errorf("end helper on %s: %w", role, err)
+			}
+			ends <- err
+		}()
 	}
+	var errs []error
+	for range l.helpers {
+		errs = append(errs, <-ends)
+	}
+	clear(l.helpers)
 	return errors.Join(errs...)
 }
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -28,17 +29,18 @@ const (
 // An Agent is a running helper, seen from its caller. Its methods may be used from several
 // goroutines; calls are served one at a time.
 type Agent struct {
-	conn  Conn
-	kill  context.CancelFunc
-	turn  chan struct{} // holds one token: the right to call
-	lines chan []byte   // answers; closed when the helper's output ends
-	done  chan struct{} // closed when the helper has exited
-	quit  func()        // stops handing over answers
-	ended error         // why reading ended; read after lines is closed
-	exit  error         // result of Wait; read after done is closed
-	lost  error         // guarded by turn
-	next  uint64        // guarded by turn
-	close func() error  // once
+	conn    Conn
+	kill    context.CancelFunc
+	turn    chan struct{} // holds one token: the right to call
+	lines   chan []byte   // answers; closed when the helper's output ends
+	done    chan struct{} // closed when the helper has exited
+	quit    func()        // stops handing over answers
+	ended   error         // why reading ended; read after lines is closed
+	exit    error         // result of Wait; read after done is closed
+	lost    error         // guarded by turn
+	next    uint64        // guarded by turn
+	close   func() error  // once
+	givenUp atomic.Bool   // it was told to end once, and then killed
 }
 
 // Connect starts a helper on the node and greets it. The context bounds only the greeting: the
@@ -205,6 +207,9 @@ func (a *Agent) loss(cause error) error {
 
 // abandon closes the helper's input, waits for it to end, and kills it when it does not.
 func (a *Agent) abandon(grace time.Duration) (killed bool) {
+	if a.givenUp.Swap(true) {
+		grace = min(grace, reapGrace) // it had its time
+	}
 	a.quit()
 	go a.conn.Close() // may block where the connection is stuck; killing frees it
 	if grace > 0 && a.gone(grace) {

@@ -144,11 +144,17 @@ func (c *cli) downCommand() *cobra.Command {
 
 func (c *cli) down(ctx context.Context, flags configFlags, args []string) error {
 	cfg, err := c.configOrDefault(flags)
-	if err != nil {
+	if err != nil && len(args) == 0 {
 		return err
 	}
-	name := cfg.Testbed.Name
-	if len(args) == 1 {
+	var name string
+	switch {
+	case len(args) == 0:
+		name = cfg.Testbed.Name
+	case err != nil:
+		// A configuration that is not right must not be in the way of removing what has a name.
+		cfg, name = &config.Config{}, args[0]
+	default:
 		name = args[0]
 	}
 	held, err := holdTestbed(name)
