@@ -19,7 +19,7 @@ type Preset struct {
 func Presets() []Preset {
 	list := []Preset{
 		{Name: "quick", Summary: "claims J1 to J4 on few levels, in about two and a half minutes"},
-		{Name: "westphal-2014", Summary: "what connection tracking and reverse-path filtering cost, and what route cache and flowtable win back, in about eleven minutes"},
+		{Name: "westphal-2014", Summary: "what connection tracking and reverse-path filtering cost, and what route cache and flowtable win back, in about ten minutes"},
 		{Name: "jonsson-2018", Summary: "ten rule-set sizes, seven frame sizes, latency and throughput, in about six hours"},
 	}
 	for i := range list {

@@ -50,8 +50,10 @@ type loadAnswer struct {
 
 type unloadAnswer struct {
 	Checks []record.Check `json:"checks"`
-	// Residue is what stays in the kernel of this node whatever one does.
-	Residue string `json:"residue,omitempty"`
+	// Residue is what stays of the engine in the kernel of this node whatever one does, and
+	// SettingsResidue what stays of the settings.
+	Residue         string `json:"residue,omitempty"`
+	SettingsResidue string `json:"settings_residue,omitempty"`
 }
 
 // A Helper is the node's side of the lab: it does the jobs of one node and remembers what to undo.
@@ -185,7 +187,7 @@ func (h *Helper) unload(ctx context.Context, _ none) (unloadAnswer, error) {
 	if err != nil {
 		return unloadAnswer{}, fmt.Errorf("look what is left: %w", err)
 	}
-	answer := unloadAnswer{Checks: firewallChecks(checks)}
+	answer := unloadAnswer{Checks: firewallChecks(checks), SettingsResidue: tuning.Residue()}
 	if resident, ok := engine.(firewall.Resident); ok {
 		residue, err := resident.Residue(ctx)
 		if err != nil {

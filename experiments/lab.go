@@ -25,6 +25,8 @@ type Lab struct {
 	// residue is what an earlier engine left in the firewall's kernel and only a fresh node is
 	// rid of, and residueOf that engine.
 	residue, residueOf string
+	// routing is what earlier routing rules left there.
+	routing string
 }
 
 // Connect pushes the program exe to every node of a testbed and starts it as the helper.
@@ -168,20 +170,34 @@ func (l *Lab) unload(ctx context.Context) ([]record.Check, error) {
 	if answer.Residue != "" {
 		l.residue, l.residueOf = answer.Residue, l.loaded.Firewall.Engine
 	}
+	if answer.SettingsResidue != "" {
+		l.routing = answer.SettingsResidue
+	}
 	l.loaded = loadRequest{}
 	return answer.Checks, nil
 }
 
-// renewIfBurdened replaces the firewall node when an earlier engine left something in its kernel
+// burden is what an earlier firewall left in the kernel that would slow this one, or is empty.
+func (l *Lab) burden(fw firewall.Spec) string {
+	switch {
+	case l.residue != "" && l.residueOf != fw.Engine:
+		return l.residue + " of " + l.residueOf
+	case l.routing != "" && fw.RoutingRules == 0:
+		return l.routing
+	}
+	return ""
+}
+
+// renewIfBurdened replaces the firewall node when an earlier firewall left something in its kernel
 // that would slow this one.
 func (l *Lab) renewIfBurdened(ctx context.Context, fw firewall.Spec) error {
-	if l.residue == "" || l.residueOf == fw.Engine {
+	burden := l.burden(fw)
+	if burden == "" {
 		return nil
 	}
 	renewer, ok := l.testbed.(testbed.Renewer)
 	if !ok {
-		return fmt.Errorf("renew firewall: %s is left of %s, and provider %s cannot make a fresh node",
-			l.residue, l.residueOf, l.testbed.Features().Provider)
+		return fmt.Errorf("renew firewall: %s is left in it, and provider %s cannot make a fresh node", burden, l.testbed.Features().Provider)
 	}
 	// A helper in the old node has nothing left to undo; its end is no news.
 	_ = l.helpers[testbed.Firewall].Close()
@@ -189,7 +205,7 @@ func (l *Lab) renewIfBurdened(ctx context.Context, fw firewall.Spec) error {
 	if err := renewer.Renew(ctx, testbed.Firewall); err != nil {
 		return fmt.Errorf("renew firewall: %w", err)
 	}
-	l.residue, l.residueOf = "", ""
+	l.residue, l.residueOf, l.routing = "", "", ""
 	return l.connect(ctx, testbed.Firewall)
 }
 

@@ -248,6 +248,16 @@ func (t *Tuning) Clean(context.Context) ([]Check, error) {
 	return []Check{fact("connections are tracked no more", false, tracking, "")}, err
 }
 
+// Residue names what the settings leave in the kernel for as long as the namespace lives, or is empty. A
+// namespace that ever had a routing rule of somebody's never again takes the short cut of its look-ups
+// (fib_has_custom_rules in net/ipv4/fib_rules.c is set by adding and by deleting, and never cleared).
+func (t *Tuning) Residue() string {
+	if t.settings.RoutingRules == 0 {
+		return ""
+	}
+	return "the kernel's long way of looking up routes, which every routing rule leaves behind"
+}
+
 // Activity is what the settings saw and did until now.
 type Activity struct {
 	// Tracked is the number of connections between sender and receiver that are tracked now, and
