@@ -313,7 +313,7 @@ func (t *trial) prepareStream(ctx context.Context) error {
 			return err
 		}
 	}
-	serve := traffic.Serve{Tool: t.tool(), Address: t.target()}
+	serve := traffic.Serve{Tool: t.tool(), Address: t.target(), Apart: !t.lab.testbed.Features().DedicatedKernel}
 	_, err := call[none](ctx, t.lab, testbed.Receiver, methodServe, serve)
 	return err
 }
@@ -380,7 +380,7 @@ func (t *trial) measureLatency(ctx context.Context) error {
 
 func (t *trial) measureStream(ctx context.Context) error {
 	m := t.spec.Measurement
-	send := traffic.Send{Tool: t.tool(), Target: t.target(), FrameSize: t.rec.Treatment.FrameSize, Duration: m.Duration, Omit: m.Omit, Rate: m.Rate, Datagrams: m.Datagrams}
+	send := traffic.Send{Tool: t.tool(), Target: t.target(), FrameSize: t.rec.Treatment.FrameSize, Duration: m.Duration, Omit: m.Omit, Rate: m.Rate, Datagrams: m.Datagrams, Apart: !t.lab.testbed.Features().DedicatedKernel}
 	var sent, received traffic.Report
 	account, did, err := t.account(ctx, func() (err error) {
 		if sent, err = call[traffic.Report](ctx, t.lab, testbed.Sender, methodSend, send); err != nil {

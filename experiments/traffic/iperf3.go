@@ -39,6 +39,8 @@ type Serve struct {
 	Tool    string     `json:"tool,omitempty"` // [Iperf3] (default) or [Netperf]
 	Address netip.Addr `json:"address"`
 	Port    uint16     `json:"port"` // default: the program's own
+	// Apart is true where both ends run on one kernel: each then has processors of its own.
+	Apart bool `json:"apart,omitempty"`
 }
 
 // Send asks for the sending end.
@@ -51,7 +53,8 @@ type Send struct {
 	Omit      time.Duration `json:"omit_ns"`     // warm-up before, whole seconds
 	Rate      int64         `json:"rate"`        // payload bit/s; 0: as fast as the sender can
 	// Datagrams ends the stream after so many, in the place of Duration.
-	Datagrams int `json:"datagrams,omitempty"`
+	Datagrams int  `json:"datagrams,omitempty"`
+	Apart     bool `json:"apart,omitempty"` // as the receiving end's
 }
 
 const iperf3Port = 5201
@@ -154,7 +157,11 @@ func (s Send) Run(ctx context.Context) (Report, error) {
 	preferred := false
 	if err == nil {
 		preferred = setPreferred(cmd.Process.Pid) == nil
-		err = cmd.Wait()
+		var placed error
+		if s.Apart {
+			placed = apart(cmd.Process.Pid, false)
+		}
+		err = errors.Join(cmd.Wait(), placed)
 	}
 	if ctx.Err() != nil {
 		return Report{}, fmt.Errorf("send stream to %v: %w", s.Target, ctx.Err())
@@ -260,11 +267,15 @@ func (s Serve) Start(ctx context.Context) (*Server, error) {
 		return nil, fmt.Errorf("serve stream: %w", absent(server.cmd.Args[0], err))
 	}
 	server.preferred = setRealtime(server.cmd.Process.Pid) == nil
+	var placed error
+	if s.Apart {
+		placed = apart(server.cmd.Process.Pid, true)
+	}
 	go func() {
 		server.err = server.cmd.Wait()
 		close(server.done)
 	}()
-	if err := server.awaitListening(ctx, at); err != nil {
+	if err := errors.Join(placed, server.awaitListening(ctx, at)); err != nil {
 		server.Close()
 		return nil, fmt.Errorf("serve stream on %v: %w", at, err)
 	}
