@@ -128,8 +128,13 @@ func (h *Helper) load(ctx context.Context, req loadRequest) (loadAnswer, error) 
 		return loadAnswer{}, err
 	}
 	h.engine, h.tuning, h.rules = engine, tuning, req.Rules
+	if preparer, ok := engine.(firewall.Preparer); ok {
+		err = preparer.Prepare(ctx)
+	}
 	started := time.Now()
-	err = engine.Load(ctx, req.Rules)
+	if err == nil {
+		err = engine.Load(ctx, req.Rules)
+	}
 	took := time.Since(started)
 	if err == nil {
 		err = tuning.Apply(ctx)

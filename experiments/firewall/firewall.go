@@ -107,6 +107,12 @@ type Resident interface {
 	Residue(ctx context.Context) (string, error)
 }
 
+// A Preparer makes ready what a load would otherwise find missing once and later loads would not, such
+// as a module of the kernel, so that the time of a load is that of the rules.
+type Preparer interface {
+	Prepare(ctx context.Context) error
+}
+
 // A Cleaner says, after Unload, whether anything of the engine is left.
 type Cleaner interface {
 	Clean(ctx context.Context) ([]Check, error)

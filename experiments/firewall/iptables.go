@@ -17,6 +17,8 @@ type iptablesEngine struct {
 	tool   tool
 	lookup string
 	loaded bool // by this engine: removing needs no look at what it is
+	// prepared is true when what was left of earlier loads has just been removed.
+	prepared bool
 }
 
 // legacyEngine is iptables-legacy, which leaves hooks behind.
@@ -30,6 +32,7 @@ var (
 
 	_ Engine   = (*legacyEngine)(nil)
 	_ Resident = (*legacyEngine)(nil)
+	_ Preparer = (*legacyEngine)(nil)
 )
 
 func (e *iptablesEngine) Name() string { return e.tool.name }
@@ -51,9 +54,12 @@ func (e *iptablesEngine) Load(ctx context.Context, rules RuleSet) error {
 	if err != nil {
 		return err
 	}
-	if err := e.Unload(ctx); err != nil {
-		return err
+	if !e.prepared {
+		if err := e.Unload(ctx); err != nil {
+			return err
+		}
 	}
+	e.prepared = false
 	if err := e.refuseForeign(); err != nil {
 		return err
 	}
@@ -238,6 +244,17 @@ func (e *legacyEngine) Clean(ctx context.Context) ([]Check, error) {
 	}
 	rest, err := e.ns.check([]string{legacyFilter}, hooks)
 	return append(seen.emptyChecks("left: "+residue), rest...), err
+}
+
+// Prepare implements [Preparer]. Where unloading removes the modules, listing the table makes the kernel load
+// them again: under emulation that takes longer than the rules, and no other engine loads its own anew for
+// every run. What cannot be prepared is for Load to report.
+func (e *legacyEngine) Prepare(ctx context.Context) error {
+	if err := e.Unload(ctx); err == nil {
+		_, listErr := e.tool.listing(ctx)
+		e.prepared = listErr == nil
+	}
+	return ctx.Err()
 }
 
 // Residue implements [Resident].
