@@ -10,6 +10,9 @@ import (
 	"bytes"
 	"encoding/xml"
 	"fmt"
+	"html"
+	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -103,7 +106,26 @@ func body(canvas *vgsvg.Canvas) string {
 	s := b.String()
 	s = s[strings.Index(s, "<g "):]
 	s = strings.TrimSuffix(strings.TrimSpace(s), "</svg>")
-	return strings.ReplaceAll(strings.ReplaceAll(s, "\n\t", " "), "\n", "")
+	return measured(strings.ReplaceAll(strings.ReplaceAll(s, "\n\t", " "), "\n", ""))
+}
+
+// textElement is a text as vgsvg writes it: attributes, the size among them, and content.
+var textElement = regexp.MustCompile(`<text ([^>]*font-size:([0-9.]+)px[^>]*)>([^<]*)</text>`)
+
+// measured fixes the width of each text to that which it was placed by. Where neither our typeface nor one of
+// its widths is to be had, the substitute is squeezed instead of running into what stands beside it.
+func measured(svg string) string {
+	style := pen{scale: 1}.text()
+	return textElement.ReplaceAllStringFunc(svg, func(element string) string {
+		part := textElement.FindStringSubmatch(element)
+		size, err := strconv.ParseFloat(part[2], 64)
+		if err != nil || part[3] == "" {
+			return element
+		}
+		style.Font.Size = vg.Points(size)
+		return fmt.Sprintf(`<text textLength="%.4g" lengthAdjust="spacingAndGlyphs" %s>%s</text>`,
+			style.Width(html.UnescapeString(part[3])).Points(), part[1], part[3])
+	})
 }
 
 // escape makes text safe inside an XML element.

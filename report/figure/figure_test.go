@@ -79,6 +79,20 @@ func example() *document.Figure {
 }
 
 // vgpdf wants text in its code page: a micro sign is one byte there.
+// Every text is as wide as it was measured, whatever typeface a reader has: Arial's "1" is 0.556 em.
+func TestTextKeepsItsWidth(t *testing.T) {
+	for name, svg := range map[string]string{"page": Inline(example().Panels[0], "x"), "file": string(SVG(example()))} {
+		texts := strings.Count(svg, "<text ")
+		if fixed := strings.Count(svg, `<text textLength="`); texts == 0 || fixed != texts {
+			t.Errorf("%s: %d of %d texts have a fixed width", name, fixed, texts)
+		}
+	}
+	got := measured(`<text x="1" style="font-size:10px;fill:red">1&amp;1</text>`)
+	if want := `<text textLength="17.79" lengthAdjust="spacingAndGlyphs" x="1" style="font-size:10px;fill:red">1&amp;1</text>`; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
 func TestMicroSignInPDF(t *testing.T) {
 	pdf, err := PDF(example())
 	if err != nil {
