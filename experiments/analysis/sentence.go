@@ -18,11 +18,11 @@ func (c *ClaimResult) sentence(m Metric, margin float64) string {
 	switch {
 	case c.Claim.Expect == Mixed:
 		effect += fmt.Sprintf("; %s slower and %s faster after Holm's correction, the largest difference is %s",
-			plural(c.Differences.Slower, "cell"), plural(c.Differences.Faster, "cell"), percent(c.Differences.Largest-1))
+			plural(c.Differences.Slower, "cell"), plural(c.Differences.Faster, "cell"), apart(c.Differences.Largest))
 	case c.Claim.Expect == Similar:
 		effect += fmt.Sprintf("; the margin is %s", percent(margin))
 	case c.Noise > 1:
-		effect += fmt.Sprintf("; the noise floor, what identical firewalls differ by, is %s", percent(c.Noise-1))
+		effect += fmt.Sprintf("; the noise floor, what identical firewalls differ by, is %s", apart(c.Noise))
 	}
 	if r := c.Claim.Reference; r != nil {
 		effect += fmt.Sprintf("; the ratio is %.3f here, and %.3f was published (%s)", c.Effect.Value, r.Ratio, r.Source)
@@ -64,6 +64,14 @@ func interval(in Interval) string {
 		text += " times"
 	}
 	return text
+}
+
+// apart words how far a ratio, at least 1, is from no difference.
+func apart(ratio float64) string {
+	if ratio >= 2 {
+		return fmt.Sprintf("a factor of %.3g", ratio)
+	}
+	return percent(ratio - 1)
 }
 
 func isFactor(in Interval) bool { return in.Value >= 2 || in.Value <= 0.5 }

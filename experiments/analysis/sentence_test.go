@@ -25,6 +25,11 @@ func TestEffectsInWords(t *testing.T) {
 			t.Errorf("%+v: %q, want %q", tt.in, got, tt.between)
 		}
 	}
+	for ratio, want := range map[float64]string{1.064: "6.4 %", 1.3205: "32 %", 2.5: "a factor of 2.5", 1042215.32: "a factor of 1.04e+06"} {
+		if got := apart(ratio); got != want {
+			t.Errorf("%g is %q, want %q", ratio, got, want)
+		}
+	}
 	for share, want := range map[float64]string{0.03: "3 %", 0.0640: "6.4 %", 0.0108: "1.1 %", 0.3205: "32 %", 0.00096: "0.096 %", 0.07: "7 %", 0.1: "10 %", 0: "0 %", 4.2: "420 %"} {
 		if got := percent(share); got != want {
 			t.Errorf("%g is %q, want %q", share, got, want)
