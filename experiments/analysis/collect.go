@@ -14,8 +14,11 @@ import (
 )
 
 // pause is the gap between two runs from which it counts as a pause between sessions, not as part of
-// the experiment. Whatever a run needs, boots included, is inside its own time.
-const pause = time.Minute
+// the experiment. Booting fresh nodes between two runs is part of it, and takes minutes under emulation.
+const (
+	pause     = time.Minute
+	bootPause = 15 * time.Minute
+)
 
 // An observation is the value of a metric in one run.
 type observation struct {
@@ -39,6 +42,7 @@ type data struct {
 	count      RunCount
 	excluded   map[Exclusion]int // with Runs = 0 -> runs
 	lastEnd    time.Time
+	lastBoot   int
 }
 
 // A collector takes records one by one and keeps of each only its values.
@@ -149,10 +153,15 @@ func (d *data) add(r *record.Record) error {
 func (d *data) countTime(r *record.Record) {
 	d.count.ElapsedS += r.ElapsedS
 	d.count.MeasuringS += r.PhasesS["measure"]
-	if gap := r.Started.Sub(d.lastEnd); !d.lastEnd.IsZero() && gap > 0 && gap < pause {
+	limit := pause
+	if r.Boot != d.lastBoot {
+		limit = bootPause
+	}
+	if gap := r.Started.Sub(d.lastEnd); !d.lastEnd.IsZero() && gap > 0 && gap < limit {
 		d.count.ElapsedS += gap.Seconds()
 	}
 	d.lastEnd = r.Started.Add(time.Duration(r.ElapsedS * float64(time.Second)))
+	d.lastBoot = r.Boot
 }
 
 func (d *data) keep(r *record.Record) error {
