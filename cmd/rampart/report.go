@@ -142,12 +142,13 @@ func (c *cli) reportSeveral(dirs []string, flags reportFlags) error {
 	}
 	var folders []report.Folder
 	var claims []gatedClaim
-	for _, dir := range dirs {
+	names := folderNames(dirs)
+	for i, dir := range dirs {
 		in, err := analyse(dir)
 		if err != nil {
 			return err
 		}
-		name := filepath.Base(filepath.Clean(dir))
+		name := names[i]
 		folders = append(folders, report.Folder{Name: name, Input: in})
 		for _, claim := range claimsOf(in.Findings) {
 			claim.name = name + ": " + claim.name
@@ -164,6 +165,21 @@ func (c *cli) reportSeveral(dirs []string, flags reportFlags) error {
 	}
 	c.printPages(files)
 	return c.gate.judge(claims)
+}
+
+// folderNames tells folders apart by their own names, or by their paths where two have one name.
+func folderNames(dirs []string) []string {
+	names, seen := make([]string, len(dirs)), map[string]bool{}
+	for i, dir := range dirs {
+		names[i] = filepath.Base(filepath.Clean(dir))
+		seen[names[i]] = true
+	}
+	if len(seen) < len(dirs) {
+		for i, dir := range dirs {
+			names[i] = filepath.Clean(dir)
+		}
+	}
+	return names
 }
 
 // exportFormats are the formats by the ending of the file.
