@@ -32,7 +32,7 @@ experiment "latency" {
   }
   matrix {
     firewall   = ["open"]
-    rules      = [1]
+    rules      = [2]
     frame_size = [64]
   }
   repetitions = 1
