@@ -119,6 +119,13 @@ func DescribeInterfaces(names ...string) (map[string]map[string]string, error) {
 	return all, nil
 }
 
+// LoadAverage is this machine's load over the last minute, or 0 where it cannot be read.
+func LoadAverage() float64 {
+	first, _, _ := strings.Cut(readLine("/proc/loadavg"), " ")
+	load, _ := strconv.ParseFloat(first, 64)
+	return load
+}
+
 func osRelease() string {
 	return strings.Trim(strings.TrimPrefix(lineWith("/etc/os-release", "PRETTY_NAME="), "PRETTY_NAME="), `"`)
 }

@@ -152,6 +152,10 @@ func (l *Lab) Try(ctx context.Context, fw firewall.Spec) error {
 func (l *Lab) load(ctx context.Context, req loadRequest) (time.Duration, error) {
 	answer, err := call[loadAnswer](ctx, l, testbed.Firewall, methodLoad, req)
 	if err != nil {
+		if req.Firewall.Engine == firewall.IptablesLegacy && !req.DedicatedKernel {
+			// It may have got as far as its hooks, which then stay.
+			l.residue, l.residueOf = "what a load that failed may have registered", req.Firewall.Engine
+		}
 		return 0, err
 	}
 	l.loaded = req

@@ -77,7 +77,8 @@ func buildWords(v record.Build) string {
 func sessions(list []record.Session) string {
 	var parts []string
 	for _, s := range list {
-		parts = append(parts, fmt.Sprintf("%s, %s in %s", s.Outcome, plural(s.Runs, "run"), duration(s.Ended.Sub(s.Started).Seconds())))
+		parts = append(parts, fmt.Sprintf("%s, %s in %s, load average of the host %.1f at the start and %.1f at the end", s.Outcome,
+			plural(s.Runs, "run"), duration(s.Ended.Sub(s.Started).Seconds()), s.LoadStart, s.LoadEnd))
 	}
 	return strings.Join(parts, "; ")
 }

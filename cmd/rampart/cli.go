@@ -151,3 +151,11 @@ func (c *cli) sayf(format string, args ...any) {
 		fmt.Fprintf(c.stderr, format+"\n", args...)
 	}
 }
+
+// plural is a number with its noun.
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}

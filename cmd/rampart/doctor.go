@@ -77,7 +77,7 @@ func (c *cli) doctor(ctx context.Context, flags configFlags) error {
 		}
 	}
 	if missing > 0 {
-		return &testbed.UnableError{Provider: cfg.Provider, Reason: fmt.Sprintf("%d findings are in the way", missing),
+		return &testbed.UnableError{Provider: cfg.Provider, Reason: plural(missing, "finding") + " in the way",
 			Mend: "each finding above has the command that mends it"}
 	}
 	return nil

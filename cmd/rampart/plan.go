@@ -119,7 +119,7 @@ func (c *cli) printPlan(list []planned, provider string) error {
 		fmt.Fprintf(table, "firewalls\t%s\n", strings.Join(p.Firewalls, ", "))
 		fmt.Fprintf(table, "rules\t%s\n", join(p.Rules))
 		fmt.Fprintf(table, "frame sizes\t%s bytes\n", join(p.FrameSizes))
-		fmt.Fprintf(table, "runs\t%d = %d treatments x %d repetitions, over %d boots\n", p.Runs, p.Treatments, p.Repetitions, p.Boots)
+		fmt.Fprintf(table, "runs\t%d = %d treatments x %d repetitions, over %s\n", p.Runs, p.Treatments, p.Repetitions, plural(p.Boots, "boot"))
 		fmt.Fprintf(table, "order\t%s, seed %d, %s\n", p.Order, p.Seed, p.Digest)
 		for _, w := range p.Warnings {
 			fmt.Fprintf(table, "note\t%s\n", w)

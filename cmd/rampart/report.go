@@ -115,12 +115,27 @@ func (c *cli) renderNow(dir string, spec report.Spec) error {
 		if err := c.printJSON(in.Findings); err != nil {
 			return err
 		}
-		return c.gate.judge(claimsOf(in.Findings))
+	} else {
+		fmt.Fprint(c.stdout, report.Summary(in.Findings))
+		fmt.Fprintf(c.stdout, "records  %s\n", in.RecordsDigest)
+		c.printPages(files)
 	}
-	fmt.Fprint(c.stdout, report.Summary(in.Findings))
-	fmt.Fprintf(c.stdout, "records  %s\n", in.RecordsDigest)
-	c.printPages(files)
+	if err := anyCounts(in.Findings); err != nil {
+		return withHint(fmt.Errorf("report %s: %w", dir, err), "the report counts the runs that do not, with their reasons; rampart doctor looks for the cause")
+	}
 	return c.gate.judge(claimsOf(in.Findings))
+}
+
+// anyCounts refuses to call a study done of which not one run entered the statistics.
+func anyCounts(f analysis.Findings) error {
+	runs := 0
+	for _, count := range f.Runs {
+		if count.OK > 0 {
+			return nil
+		}
+		runs += count.Failed + count.SenderBound + count.Unavailable
+	}
+	return fmt.Errorf("none of %d runs entered the statistics", runs)
 }
 
 // printPages names the pages among the files of a report.

@@ -136,7 +136,13 @@ func (c *cli) runOnTestbed(ctx context.Context, study *study, flags runFlags) (e
 	}
 	bench := &bench{cli: c, provider: chosen, spec: cfg.Testbed, current: tb}
 	defer func() {
-		err = errors.Join(err, bench.finish(ctx, kept || flags.keep))
+		ending := bench.finish(ctx, kept || flags.keep)
+		if ending != nil && isUnable(err) && isUnable(ending) {
+			// The same again: only the way to what is left is news.
+			c.sayf("rampart down %s removes what is left", cfg.Testbed.Name)
+			return
+		}
+		err = errors.Join(err, ending)
 	}()
 	study.bench = bench
 	return study.measure(ctx)
@@ -316,6 +322,7 @@ func (s *study) fill(ctx context.Context, manifest record.Manifest, work func(fo
 	} else {
 		s.sayf("measuring %d runs into %s", total, s.dir)
 	}
+	loadStart := experiments.LoadAverage()
 	show := s.newDisplay(total, already)
 	measured := 0
 	err = work(folder, func(p experiments.Progress) {
@@ -334,7 +341,8 @@ func (s *study) fill(ctx context.Context, manifest record.Manifest, work func(fo
 	case err != nil:
 		outcome = "failed"
 	}
-	ending := record.Session{Started: started, Ended: time.Now().UTC().Truncate(time.Second), Runs: measured, Outcome: outcome}
+	ending := record.Session{Started: started, Ended: time.Now().UTC().Truncate(time.Second), Runs: measured, Outcome: outcome,
+		LoadStart: loadStart, LoadEnd: experiments.LoadAverage()}
 	if errors.Is(err, record.ErrMoved) {
 		return withHint(fmt.Errorf("run %s: %w", s.cfg.Testbed.Name, err),
 			"if it was moved, --out DIR goes on from there; if it was removed, its records are lost")

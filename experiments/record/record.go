@@ -102,6 +102,10 @@ type Session struct {
 	Ended   time.Time `json:"ended"`
 	Runs    int       `json:"runs"`
 	Outcome string    `json:"outcome"` // complete, interrupted or failed
+	// LoadStart and LoadEnd are the host's load averages over a minute (proc(5), loadavg) at both
+	// ends: what else ran is in the figures of a real clock.
+	LoadStart float64 `json:"load_start"`
+	LoadEnd   float64 `json:"load_end"`
 }
 
 // Environment is what a machine said about itself.
