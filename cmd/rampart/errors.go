@@ -92,7 +92,6 @@ func (c *cli) printError(err error) {
 	var hinted *hintedError
 	if errors.As(err, &hinted) {
 		fmt.Fprintf(c.stderr, "hint: %s\n", hinted.hint)
-		return
 	}
 	if mend := mendOf(err); mend != "" {
 		fmt.Fprintf(c.stderr, "hint: %s\n", mend)

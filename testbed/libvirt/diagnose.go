@@ -36,7 +36,7 @@ func (p *Provider) Diagnose(ctx context.Context) ([]Finding, error) {
 	}
 	var found []Finding
 	for _, look := range []func(context.Context, *conn) (*Finding, error){
-		p.findKVMPermission, p.findKVM, p.findBridgeNetfilter, p.findSubnet, p.findSpace,
+		p.findKVMPermission, p.findKVM, p.findBridgeNetfilter, p.findSubnet, p.findSpace, findDnsmasq,
 	} {
 		f, err := look(ctx, c)
 		if ctx.Err() != nil {
@@ -59,6 +59,21 @@ func findingOf(err error) Finding {
 		return Finding{Problem: u.Problem, Mend: u.Mend, Blocks: true}
 	}
 	return Finding{Problem: err.Error(), Mend: "look at libvirt's log: journalctl -u libvirtd", Blocks: true}
+}
+
+// findDnsmasq looks for a program that our networks do not use: when libvirt is started while networks are
+// up, and does not find it, libvirt 9.0 crashes (in dnsmasqCapsNewFromBinary's callers), at every start
+// until the networks' files are removed by hand. Seen with Debian 12's.
+func findDnsmasq(context.Context, *conn) (*Finding, error) {
+	for _, dir := range append(filepath.SplitList(os.Getenv("PATH")), "/usr/sbin", "/sbin") {
+		if _, err := os.Stat(filepath.Join(dir, "dnsmasq")); err == nil {
+			return nil, nil
+		}
+	}
+	return &Finding{
+		Problem: "there is no dnsmasq: should libvirt be started anew while a testbed is up, libvirt 9.0 crashes",
+		Mend:    "apt-get install dnsmasq-base",
+	}, nil
 }
 
 const kvmDevice = "/dev/kvm"

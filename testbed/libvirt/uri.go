@@ -92,5 +92,5 @@ func unreachable(sockets []string, errs []error) error {
 const (
 	mendPermission = "usermod -aG libvirt $USER, then log in again"
 	mendStart      = "systemctl start libvirtd (modular daemons: virtqemud.socket virtnetworkd.socket virtstoraged.socket; without systemd: virtlogd -d; libvirtd -d)"
-	mendInstall    = "apt-get install libvirt-daemon-system qemu-system-x86 qemu-utils"
+	mendInstall    = "apt-get install libvirt-daemon-system dnsmasq-base qemu-system-x86 qemu-utils"
 )
