@@ -370,21 +370,28 @@ static struct rtcache_entry *rtcache_new_entry(const struct rtcache_flow *flow,
 }
 
 /* Puts e into its bucket, in place of an older entry of the same flow if there
- * is one. In softirq context.
+ * is one; lets it go if there is no room. In softirq context.
+ *
+ * Who takes a device down marks it so, and then looks through the table for
+ * its entries: under the lock of the bucket, either e is seen there or the mark
+ * is seen here. Packets can still be on their way from a device that is down.
  */
-static void rtcache_insert(struct rtcache_table *t, struct rtcache_entry *e)
+static void rtcache_insert(struct rtcache_table *t, struct rtcache_entry *e,
+			   const struct net_device *in)
 {
 	u32 hash = rtcache_hash(t, &e->flow);
 	struct rtcache_bucket *b = rtcache_bucket(t, hash);
 	enum rtcache_stat stat = RTCACHE_RENEWED;
 	struct rtcache_entry *old = NULL;
-	int i;
+	int i = -1;
 
 	spin_lock(&b->lock);
-	i = rtcache_find(b, rtcache_tag(hash), &e->flow, &old);
-	if (i < 0) {
-		stat = RTCACHE_LEARNED;
-		i = rtcache_room(b);
+	if (netif_running(in) && netif_running(e->dst->dev)) {
+		i = rtcache_find(b, rtcache_tag(hash), &e->flow, &old);
+		if (i < 0) {
+			stat = RTCACHE_LEARNED;
+			i = rtcache_room(b);
+		}
 	}
 	if (i >= 0) {
 		old = rcu_dereference_protected(b->slot[i],
@@ -397,8 +404,7 @@ static void rtcache_insert(struct rtcache_table *t, struct rtcache_entry *e)
 	}
 	spin_unlock(&b->lock);
 
-	if (i < 0) {	/* another CPU was quicker */
-		rtcache_count(t, RTCACHE_REFUSED);
+	if (i < 0) {
 		old = e;
 	} else {
 		rtcache_count(t, stat);
@@ -590,7 +596,7 @@ static unsigned int rtcache_learn(void *priv, struct sk_buff *skb,
 
 	e = rtcache_new_entry(&flow, skb_dst(skb));
 	if (e)
-		rtcache_insert(t, e);
+		rtcache_insert(t, e, state->in);
 	return NF_ACCEPT;
 }
 
