@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/rampart-bench/rampart/config"
@@ -89,9 +90,10 @@ func (c *cli) printError(err error) {
 		text = "interrupted" + besides(err)
 	}
 	fmt.Fprintf(c.stderr, "rampart: %s\n", strings.TrimSpace(text))
-	var hinted *hintedError
-	if errors.As(err, &hinted) {
-		fmt.Fprintf(c.stderr, "hint: %s\n", hinted.hint)
+	// What found the mistake knows the remedy best; who called it adds what became of the work.
+	hints := hintsOf(err)
+	for _, hint := range slices.Backward(hints) {
+		fmt.Fprintf(c.stderr, "hint: %s\n", hint)
 	}
 	if mend := mendOf(err); mend != "" {
 		fmt.Fprintf(c.stderr, "hint: %s\n", mend)
@@ -124,4 +126,13 @@ func mendOf(err error) string {
 		return unavailable.Mend
 	}
 	return ""
+}
+
+// hintsOf lists the hints of an error and of what it wraps, the outermost first.
+func hintsOf(err error) []string {
+	var hints []string
+	for hinted := (*hintedError)(nil); errors.As(err, &hinted); err = hinted.error {
+		hints = append(hints, hinted.hint)
+	}
+	return hints
 }
