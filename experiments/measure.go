@@ -235,17 +235,6 @@ func unroutable(spec testbed.Spec) netip.Addr {
 	return addr
 }
 
-// virtioLag is by how many frames the counters of virtio-net are taken to be behind at most. Seen were
-// two; with thousands of frames a run, sixteen hide nothing.
-const virtioLag = 16
-
-func (t *trial) lag() int64 {
-	if t.lab.testbed.Features().Provider == "libvirt" {
-		return virtioLag
-	}
-	return 0
-}
-
 // pace is the time between two probes of the control. A machine that is slow takes several frames from its
 // NIC at once, and the kernel then takes all of them through connection tracking before it confirms the
 // first: of echoes with one identifier it confirms one entry and drops the others (__nf_conntrack_confirm
@@ -425,7 +414,7 @@ func (t *trial) account(ctx context.Context, load func() error) (traffic.Account
 		FrameSize: t.rec.Treatment.FrameSize,
 		Inside:    t.lab.spec.Inside().Name,
 		Outside:   t.lab.spec.Outside().Name,
-		Lag:       t.lag(),
+		Lag:       t.lab.testbed.Features().SentCountLag,
 	}
 	var err error
 	var dut counted

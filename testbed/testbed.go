@@ -67,6 +67,8 @@ type Features struct {
 	DedicatedKernel bool `json:"dedicated_kernel"`
 	// Program is the path of this program on every node, where it is there without being pushed.
 	Program string `json:"program,omitempty"`
+	// SentCountLag is by how many frames an interface's count of what it sent may be behind.
+	SentCountLag int64 `json:"sent_count_lag,omitempty"`
 	// Parameters are the provider's own facts for the manifest, such as QEMU's version, the
 	// machine type and the accelerator with the reason for its choice.
 	Parameters map[string]string `json:"parameters,omitempty"`

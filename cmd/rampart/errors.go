@@ -9,7 +9,6 @@ import (
 
 	"github.com/rampart-bench/rampart/config"
 	"github.com/rampart-bench/rampart/testbed"
-	"github.com/rampart-bench/rampart/testbed/libvirt"
 )
 
 // The exit statuses, which scripts and CI rely on.
@@ -120,10 +119,6 @@ func mendOf(err error) string {
 	var unable *testbed.UnableError
 	if errors.As(err, &unable) {
 		return unable.Mend
-	}
-	var unavailable *libvirt.UnavailableError
-	if errors.As(err, &unavailable) {
-		return unavailable.Mend
 	}
 	return ""
 }

@@ -9,7 +9,6 @@ package firewall
 import (
 	"context"
 	"net/netip"
-	"time"
 )
 
 // The engines. A bare "iptables" never appears in data: it would hide which kernel code ran.
@@ -136,10 +135,4 @@ func (e *UnavailableError) Error() string {
 		what = "setting " + e.Setting
 	}
 	return what + ": unavailable: " + e.Reason
-}
-
-// Loaded is what loading cost.
-type Loaded struct {
-	Duration time.Duration
-	Checks   []Check
 }

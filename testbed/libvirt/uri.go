@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"net/url"
 	"syscall"
+
+	"github.com/rampart-bench/rampart/testbed"
 )
 
 // ErrUnavailable is wrapped by every error that means: not this machine, not now. Such an error is
@@ -24,8 +26,10 @@ func (e *UnavailableError) Error() string {
 	return ErrUnavailable.Error() + ": " + e.Problem
 }
 
-// Unwrap returns ErrUnavailable and what led to it.
-func (e *UnavailableError) Unwrap() []error { return []error{ErrUnavailable, e.err} }
+// Unwrap returns ErrUnavailable, the same as every provider says it, and what led to it.
+func (e *UnavailableError) Unwrap() []error {
+	return []error{ErrUnavailable, &testbed.UnableError{Provider: Name, Reason: e.Problem, Mend: e.Mend}, e.err}
+}
 
 // systemSockets are where a system libvirt listens, in the order in which they are tried: the one
 // daemon (or virtproxyd in its place), then the modular QEMU daemon, which itself opens the network

@@ -182,15 +182,11 @@ func configureEnd(h *netlink.Handle, e end) error {
 
 // offloadsOff switches off every offload that can be switched. What stays on is found by [verify].
 func offloadsOff(link string) error {
-	tool, err := ethtool.NewEthtool()
+	tool, features, err := openFeatures(link)
 	if err != nil {
-		return fmt.Errorf("open ethtool: %w", err)
+		return err
 	}
 	defer tool.Close()
-	features, err := tool.FeaturesWithState(link)
-	if err != nil {
-		return fmt.Errorf("read features: %w", err)
-	}
 	off := map[string]bool{}
 	for name, state := range features {
 		if isOffload(name) && state.Available && (state.Active || state.Requested) {
@@ -204,6 +200,20 @@ func offloadsOff(link string) error {
 		return fmt.Errorf("switch offloads off: %w", err)
 	}
 	return nil
+}
+
+// openFeatures reads the features of an interface and leaves the tool open to change them.
+func openFeatures(link string) (*ethtool.Ethtool, map[string]ethtool.FeatureState, error) {
+	tool, err := ethtool.NewEthtool()
+	if err != nil {
+		return nil, nil, fmt.Errorf("open ethtool: %w", err)
+	}
+	features, err := tool.FeaturesWithState(link)
+	if err != nil {
+		tool.Close()
+		return nil, nil, fmt.Errorf("read features: %w", err)
+	}
+	return tool, features, nil
 }
 
 // sysctlFolder is looked up by the kernel in the namespace of the thread that opens a file in it.

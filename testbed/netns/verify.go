@@ -13,7 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/safchain/ethtool"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -186,15 +185,11 @@ func compareQdisc(r *report, h *netlink.Handle, link netlink.Link) error {
 }
 
 func compareOffloads(r *report, link string) error {
-	tool, err := ethtool.NewEthtool()
+	tool, features, err := openFeatures(link)
 	if err != nil {
-		return fmt.Errorf("open ethtool: %w", err)
+		return err
 	}
 	defer tool.Close()
-	features, err := tool.FeaturesWithState(link)
-	if err != nil {
-		return fmt.Errorf("read features: %w", err)
-	}
 	var on []string
 	for name, state := range features {
 		if isOffload(name) && state.Active {
