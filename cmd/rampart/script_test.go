@@ -1,6 +1,7 @@
 package main_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -12,6 +13,8 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/rampart-bench/rampart/experiments/record"
 )
 
 // bin is the folder of the real binary, built once: static, as users get it, since it is also what
@@ -69,6 +72,7 @@ func TestScripts(t *testing.T) {
 			"synthetic": synthetic,
 			"strike":    strike,
 			"tmpfs":     tmpfs,
+			"faultless": faultless,
 		},
 	})
 }
@@ -223,6 +227,32 @@ func tmpfs(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.MkdirAll(dir, 0o755))
 	ts.Check(syscall.Mount("none", dir, "tmpfs", 0, "size="+args[1]))
 	ts.Defer(func() { _ = syscall.Unmount(dir, syscall.MNT_FORCE|2) }) // MNT_DETACH
+}
+
+// faultless runs `faultless RECORDS`: no run failed and no check. It names those that did.
+func faultless(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: faultless RECORDS")
+	}
+	file, err := os.Open(ts.MkAbs(args[0]))
+	ts.Check(err)
+	defer file.Close()
+	var faults []string
+	for lines := json.NewDecoder(file); lines.More(); {
+		var r record.Record
+		ts.Check(lines.Decode(&r))
+		if r.Status == record.Failed {
+			faults = append(faults, fmt.Sprintf("run %d of %+v failed: %s (phases %v)", r.Sequence, r.Treatment, r.Error, r.PhasesS))
+		}
+		for _, c := range r.Checks {
+			if !c.OK {
+				faults = append(faults, fmt.Sprintf("run %d: check %q: want %v, got %v %s", r.Sequence, c.Name, c.Want, c.Got, c.Detail))
+			}
+		}
+	}
+	if len(faults) > 0 {
+		ts.Fatalf("%s", strings.Join(faults, "\n"))
+	}
 }
 
 // await runs `await FILE LINES WITHIN`: the file has at least so many lines within that time.

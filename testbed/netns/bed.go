@@ -151,7 +151,14 @@ func (b *bed) renew(ctx context.Context, n *node) error {
 		return err
 	}
 	n.replace(fresh)
-	return verify(ctx, fresh, b.spec, n.role)
+	// All of them: while an end was away the other one had no carrier, and the kernel drops what is sent
+	// there until its work queue has seen the carrier come back.
+	for _, role := range testbed.Roles() {
+		if err := verify(ctx, b.nodes[role].thread, b.spec, role); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // refit moves the node's links and name to a fresh namespace. Should this process be killed meanwhile,
