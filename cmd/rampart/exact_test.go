@@ -40,11 +40,12 @@ func TestExact(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"status": exitsWith,
-			"spawn":  spawn,
-			"signal": signalJob,
-			"await":  await,
-			"steady": steady,
+			"status":    exitsWith,
+			"faultless": faultless,
+			"spawn":     spawn,
+			"signal":    signalJob,
+			"await":     await,
+			"steady":    steady,
 		},
 	})
 }
