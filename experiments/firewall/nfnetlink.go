@@ -91,6 +91,25 @@ func dump(subsystem, message int, family uint8, request []byte, each func(family
 	return receive(fd, each)
 }
 
+// get sends several nfnetlink requests for one object each and calls each with every answer, in order.
+func get(subsystem, message int, family uint8, requests [][]byte, each func(family uint8, attrs []byte) error) error {
+	fd, err := open()
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	for i, request := range requests {
+		// The acknowledgement ends the answer, as the end of a dump would.
+		if err := send(fd, appendMessage(nil, subsystem<<8|message, unix.NLM_F_ACK, i, family, 0, request)); err != nil {
+			return err
+		}
+		if err := receive(fd, each); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func receive(fd int, each func(family uint8, attrs []byte) error) error {
 	buf := make([]byte, 1<<16) // a dump comes in pieces of at most 32 KiB (af_netlink.c)
 	for {
@@ -214,6 +233,7 @@ type matchRule struct {
 	source uint32 // the address it accepts, when set is empty
 	set    string // the set it looks the source address up in
 	count  Count
+	handle uint64 // the kernel's name for it; 0: read from another interface than nf_tables
 }
 
 // forwardRules reads the rules of a chain of a table of family ip, in order. others counts the rules
@@ -238,9 +258,30 @@ func forwardRules(table, chain string) (rules []matchRule, others int, err error
 	return rules, others, nil
 }
 
+// readRules reads rules of a chain of a table of family ip by their handles, in that order. To find a
+// handle the kernel walks the chain, which is far cheaper than to write every rule of it down.
+func readRules(table, chain string, handles []uint64) (rules []matchRule, err error) {
+	var requests [][]byte
+	for _, handle := range handles {
+		request := appendString(nil, unix.NFTA_RULE_TABLE, table)
+		request = appendString(request, unix.NFTA_RULE_CHAIN, chain)
+		requests = append(requests, appendAttribute(request, unix.NFTA_RULE_HANDLE, binary.BigEndian.AppendUint64(nil, handle)))
+	}
+	err = get(unix.NFNL_SUBSYS_NFTABLES, unix.NFT_MSG_GETRULE, unix.NFPROTO_IPV4, requests, func(_ uint8, attrs []byte) error {
+		rule, _ := parseRule(attrs)
+		rules = append(rules, rule)
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read rules of chain ip %s %s: %w", table, chain, err)
+	}
+	return rules, nil
+}
+
 // parseRule reads one rule's attributes and reports whether it is exactly the four expressions that
 // nft makes of "ip saddr ADDRESS counter accept" or "ip saddr @SET counter accept".
 func parseRule(attrs []byte) (rule matchRule, ok bool) {
+	rule.handle = be64(attribute(attrs, unix.NFTA_RULE_HANDLE))
 	step := 0
 	for _, expression := range attributes(attribute(attrs, unix.NFTA_RULE_EXPRESSIONS)) {
 		name, data := attribute(expression, unix.NFTA_EXPR_NAME), attribute(expression, unix.NFTA_EXPR_DATA)

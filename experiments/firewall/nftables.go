@@ -17,6 +17,8 @@ import (
 type nftEngine struct {
 	ns     namespace
 	lookup string
+	// counting are the handles of the rules that the traffic matches, once they were looked for.
+	counting []uint64
 }
 
 // emptyEngine is the control with nftables' base chains, and no rule in them.
@@ -37,6 +39,7 @@ func (e *emptyEngine) Name() string { return Empty }
 // Load implements [Engine]. Rules and elements go in several transactions of bounded size; until the
 // last of them is in, the policy drops what the missing ones would accept.
 func (e *nftEngine) Load(ctx context.Context, rules RuleSet) error {
+	e.counting = nil
 	entries, err := rules.entries()
 	if err != nil {
 		return err
@@ -232,17 +235,41 @@ func observeChains(table, input, forward, output string) (seen observed, hooks [
 	return seen, hooks, err
 }
 
-// Counters implements [Counter].
+// Counters implements [Counter]. It reads every rule only once.
 func (e *nftEngine) Counters(_ context.Context, rules RuleSet) (Counters, error) {
+	if e.counting != nil {
+		loaded, err := readRules(tableName, "forward", e.counting)
+		if err != nil {
+			return Counters{}, err
+		}
+		return counters(rules, e.lookup, loaded)
+	}
 	loaded, _, err := forwardRules(tableName, "forward")
 	if err != nil {
 		return Counters{}, err
 	}
-	return counters(rules, e.lookup, loaded)
+	found, err := counters(rules, e.lookup, loaded)
+	if err == nil {
+		e.counting = counting(rules, loaded)
+	}
+	return found, err
+}
+
+// counting are the handles of the rules that count what sender and receiver send.
+func counting(rules RuleSet, loaded []matchRule) (handles []uint64) {
+	for _, r := range loaded {
+		if r.set != "" || r.source == key(rules.Sender) || r.source == key(rules.Receiver) {
+			handles = append(handles, r.handle)
+		}
+	}
+	return handles
 }
 
 // Unload implements [Engine].
-func (e *nftEngine) Unload(ctx context.Context) error { return e.ns.sweep(ctx) }
+func (e *nftEngine) Unload(ctx context.Context) error {
+	e.counting = nil
+	return e.ns.sweep(ctx)
+}
 
 // Unload implements [Engine].
 func (e *emptyEngine) Unload(ctx context.Context) error { return e.ns.sweep(ctx) }

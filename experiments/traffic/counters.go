@@ -26,7 +26,8 @@ type Snapshot struct {
 	// Interfaces are those of the network namespace, by name.
 	Interfaces map[string]Interface `json:"interfaces"`
 	// Protocols are the counters of /proc/net/snmp, such as Udp, InDatagrams (RFC 4113), and Linux's own
-	// of /proc/net/netstat, such as TcpExt, IPReversePathFilter, of the network namespace.
+	// of /proc/net/netstat, such as TcpExt, IPReversePathFilter, of the network namespace. Only those that
+	// accounts are made of are here (see protocolCounters).
 	Protocols map[string]map[string]int64 `json:"protocols"`
 	// Softnet and CPUs are those of the whole kernel, by number of the processor.
 	Softnet []Softnet `json:"softnet"`
@@ -169,6 +170,14 @@ func queueDrops(link netlink.Link) (drops uint64, err error) {
 	return drops, nil
 }
 
+// protocolCounters are what accounts need of the some four hundred counters that there are.
+var protocolCounters = map[string][]string{
+	"Icmp":   {"OutMsgs", "OutEchos", "InEchoReps"},
+	"Tcp":    {"OutSegs", "RetransSegs"},
+	"TcpExt": {"IPReversePathFilter"},
+	"Udp":    {"InDatagrams", "InErrors", "OutDatagrams", "RcvbufErrors", "SndbufErrors"},
+}
+
 // parseSNMP reads pairs of lines: names, then values, each led by the protocol.
 func parseSNMP(r io.Reader) (map[string]map[string]int64, error) {
 	all := map[string]map[string]int64{}
@@ -182,15 +191,22 @@ func parseSNMP(r io.Reader) (map[string]map[string]int64, error) {
 		if len(names) < 1 || len(names) != len(values) || names[0] != values[0] {
 			return nil, fmt.Errorf("names %q do not match values %q", names, values)
 		}
-		counters := make(map[string]int64, len(names))
-		for i := 1; i < len(names); i++ {
-			n, err := strconv.ParseInt(values[i], 10, 64)
-			if err != nil {
-				return nil, fmt.Errorf("%s %s: %w", names[0], names[i], err)
+		protocol := strings.TrimSuffix(names[0], ":")
+		counters := map[string]int64{}
+		for _, name := range protocolCounters[protocol] {
+			at := slices.Index(names, name)
+			if at < 0 {
+				continue
 			}
-			counters[names[i]] = n
+			n, err := strconv.ParseInt(values[at], 10, 64)
+			if err != nil {
+				return nil, fmt.Errorf("%s %s: %w", protocol, name, err)
+			}
+			counters[name] = n
 		}
-		all[strings.TrimSuffix(names[0], ":")] = counters
+		if len(counters) > 0 {
+			all[protocol] = counters
+		}
 	}
 	return all, lines.Err()
 }

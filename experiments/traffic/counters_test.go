@@ -9,11 +9,11 @@ import (
 )
 
 func TestParseSNMP(t *testing.T) {
-	got, err := parseSNMP(strings.NewReader("Udp: InDatagrams NoPorts\nUdp: 12 3\nTcp: MaxConn\nTcp: -1\n"))
-	if err != nil || got["Udp"]["InDatagrams"] != 12 || got["Tcp"]["MaxConn"] != -1 {
+	got, err := parseSNMP(strings.NewReader("Udp: NoPorts InDatagrams\nUdp: 3 12\nTcp: MaxConn OutSegs\nTcp: -1 7\nIp: InReceives\nIp: 5\n"))
+	if err != nil || got["Udp"]["InDatagrams"] != 12 || got["Tcp"]["OutSegs"] != 7 || len(got) != 2 {
 		t.Errorf("%v, %v", got, err)
 	}
-	for _, bad := range []string{"Udp: A\n", "Udp: A\nUdp: x\n", "Udp: A\nTcp: 1\n", "Udp: A B\nUdp: 1\n", "\n\n"} {
+	for _, bad := range []string{"Udp: A\n", "Udp: InErrors\nUdp: x\n", "Udp: A\nTcp: 1\n", "Udp: A B\nUdp: 1\n", "\n\n"} {
 		if got, err := parseSNMP(strings.NewReader(bad)); err == nil {
 			t.Errorf("%q gave %v", bad, got)
 		}

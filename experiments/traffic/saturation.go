@@ -9,6 +9,9 @@ const (
 	// saturatedSoftIRQ is how much of it must have gone to handling packets. A processor that is busy
 	// with something else does not make the DUT the limit.
 	saturatedSoftIRQ = 0.10
+	// endTicks are ticks of the kernel's accounting that may be idle besides: the load begins and ends
+	// within a tick each. They matter to loads of some hundredths of a second only.
+	endTicks = 2
 	// atLimit is the share of the frames sent below which the load was more than the path could carry.
 	atLimit = 0.99
 	// socketLimit is the share of the frames sent that may be lost in the receiver's own socket.
@@ -23,12 +26,13 @@ const (
 // behind it. Sender and DUT then share one processor, and a DUT that gets slower makes the sender slower
 // by as much: there is no loss that could show it. So a processor that is fully busy counts as
 // saturated if it handles packets at all, and that it was the DUT's work which grew can be seen in
-// the treatments, not in one run. Where there is one processor only, it has nothing else to be busy with,
-// and a load of some milliseconds has too few ticks of the kernel's clock to tell a share from. In VMs the DUT has processors of its own, and saturated means its own work.
+// the treatments, not in one run. Where there is one processor only, it has nothing else to be busy with.
+// In VMs the DUT has processors of its own, and saturated means its own work.
 func Saturated(s Snapshot) (cpu CPU, ok bool) {
 	for _, c := range s.CPUs {
 		t := c.Total()
-		if t > 0 && c.Busy() >= saturatedBusy && (len(s.CPUs) == 1 || c.SoftIRQ/t >= saturatedSoftIRQ) {
+		idle := c.Idle - endTicks/float64(userHz)
+		if t > 0 && idle <= (1-saturatedBusy)*t && (len(s.CPUs) == 1 || c.SoftIRQ/t >= saturatedSoftIRQ) {
 			return c, true
 		}
 	}

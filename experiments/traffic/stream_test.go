@@ -242,3 +242,21 @@ func TestSenderBound(t *testing.T) {
 		}
 	}
 }
+
+// TestSaturatedShortly: a load of some ticks of the kernel's accounting begins and ends within one.
+func TestSaturatedShortly(t *testing.T) {
+	for _, c := range []struct {
+		idle, busy float64 // seconds
+		want       bool
+	}{
+		{0, 0.05, true},
+		{0.02, 0.04, true},
+		{0.03, 0.04, false},
+		{0.3, 2.7, true},
+		{0.33, 2.67, false},
+	} {
+		if _, got := Saturated(Snapshot{CPUs: []CPU{{SoftIRQ: c.busy, Idle: c.idle}}}); got != c.want {
+			t.Errorf("%v s busy and %v s idle: got %t", c.busy, c.idle, got)
+		}
+	}
+}
