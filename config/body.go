@@ -9,6 +9,8 @@ import (
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
+
+	"github.com/rampart-bench/rampart/testbed"
 )
 
 // A body is a block being read. A block that is not there is a body without attributes: everything in
@@ -263,7 +265,10 @@ func (b *body) number(name string) float64 { return read(b, name, attribute.numb
 func (b *body) amount(name string) int64   { return read(b, name, attribute.amount) }
 func (b *body) whole(name string) int      { return int(b.amount(name)) }
 
-func (a attribute) truth(v cty.Value) (bool, *mistake) { return parseTruth(v) }
+func (b *body) cpus(name string) testbed.CPUs { return read(b, name, attribute.cpus) }
+
+func (a attribute) truth(v cty.Value) (bool, *mistake)        { return parseTruth(v) }
+func (a attribute) cpus(v cty.Value) (testbed.CPUs, *mistake) { return parseCPUs(v) }
 
 // text holds a text to the list of what it can be.
 func (a attribute) text(v cty.Value) (string, *mistake) {
@@ -308,7 +313,7 @@ func (a attribute) number(v cty.Value) (float64, *mistake) {
 func (a attribute) limits() string { return fmt.Sprintf("Use %s to %s.", a.min, a.max) }
 
 // elements are the elements of a list, each with its place where the list is written out. They are
-// nil where a mistake was reported.
+// nil where a mistake was reported, and where there is no list.
 func (b *body) elements(name string) []at[cty.Value] {
 	if a := b.attributes[name]; a != nil {
 		if exprs, diags := hcl.ExprList(a.Expr); !diags.HasErrors() {
@@ -323,7 +328,7 @@ func (b *body) elements(name string) []at[cty.Value] {
 		b.wrong(name, &mistake{"is not a list", fmt.Sprintf("Write it in brackets, such as %s.", b.schema.attribute(name).listExample())})
 		return nil
 	}
-	var elements []at[cty.Value]
+	elements := []at[cty.Value]{}
 	for _, element := range v.AsValueSlice() {
 		elements = append(elements, at[cty.Value]{element, b.rangeOf(name)})
 	}
@@ -348,7 +353,7 @@ func readEach[T any](b *body, name string, parse func(attribute, cty.Value) (T, 
 	a := b.schema.attribute(name)
 	before := len(b.r.diags)
 	elements := b.elements(name)
-	if len(elements) == 0 && len(b.r.diags) == before {
+	if elements != nil && len(elements) == 0 && len(b.r.diags) == before {
 		b.wrong(name, &mistake{"is an empty list", "Give at least one element, or leave the attribute out to get the default."})
 	}
 	var list []at[T]

@@ -127,8 +127,9 @@ func (r *reader) resolve(root *body, variables map[string]cty.Value, cfg *Config
 	if provider := bed.text("provider"); cfg.Provider == "" {
 		cfg.Provider = provider
 	}
-	cfg.Testbed = r.readTestbed(bed)
-	cfg.Libvirt = readLibvirt(bed)
+	var machine testbed.Machine
+	cfg.Libvirt, machine = readLibvirt(bed)
+	cfg.Testbed = r.readTestbed(bed, machine)
 	cfg.Image = chooseImage(bed, images)
 	cfg.Report = readReport(root.child("report"))
 	cfg.Study = readAnalysis(root.child("analysis"))

@@ -69,7 +69,7 @@ func (r *reader) evaluateIn(scope *hcl.EvalContext, expr hcl.Expression) (cty.Va
 
 // evaluateAll evaluates each expression and leaves out those with mistakes.
 func (r *reader) evaluateAll(exprs []hcl.Expression) []at[cty.Value] {
-	var elements []at[cty.Value]
+	elements := []at[cty.Value]{}
 	for _, expr := range exprs {
 		if v, ok := r.evaluate(expr); ok {
 			elements = append(elements, at[cty.Value]{v, expr.Range()})

@@ -10,6 +10,8 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 	"github.com/zclconf/go-cty/cty/convert"
+
+	"github.com/rampart-bench/rampart/testbed"
 )
 
 // A mistake is what is wrong with a value: a summary that continues the attribute's name, such as
@@ -125,6 +127,20 @@ func parseDuration(v cty.Value) (int64, *mistake) {
 		return 0, &mistake{"has no unit", fmt.Sprintf(`Write "%sms" or "%ss", whichever is meant. %s`, cut(text, 20), cut(text, 20), units)}
 	}
 	return 0, &mistake{fmt.Sprintf("is not a duration: %q", cut(text, 40)), `Write a number and its unit, such as "2ms" or "10s". ` + units}
+}
+
+// parseCPUs takes a list of the host's CPUs in the kernel's format, or one number.
+func parseCPUs(v cty.Value) (testbed.CPUs, *mistake) {
+	const right = `Write the numbers of CPUs of the host, such as "2", "0-3" or "0-3,8"; lscpu --extended shows them.`
+	text, wrong := parseText(v)
+	if wrong != nil {
+		return nil, &mistake{"is not a CPU list", right}
+	}
+	set, err := testbed.ParseCPUs(text)
+	if err != nil || len(set) == 0 {
+		return nil, &mistake{fmt.Sprintf("is not a CPU list: %q", cut(text, 40)), right}
+	}
+	return set, nil
 }
 
 // parseSize gives bytes.

@@ -56,6 +56,8 @@ const (
 	rate     // bit/s
 	texts
 	wholes
+	cpus      // a set of the host's CPUs
+	cpuSets   // list of such sets
 	pairs     // list of pairs of texts
 	reference // the name of another block
 	region    // factor = condition
@@ -84,6 +86,10 @@ func (k kind) String() string {
 		return "list of names"
 	case wholes:
 		return "list of whole numbers"
+	case cpus:
+		return "CPU list"
+	case cpuSets:
+		return "list of CPU lists"
 	case pairs:
 		return "list of pairs of names"
 	case reference:

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"math/bits"
 	"net/netip"
 	"slices"
 	"strings"
@@ -30,11 +31,16 @@ func nodeSchema() *schema {
 	return &schema{
 		name: "node", label: "role", occurs: perLabel,
 		labels: []string{string(testbed.Sender), string(testbed.Firewall), string(testbed.Receiver)},
-		doc:    "The size of one virtual machine. Provider `netns` ignores it: its nodes share the host.",
+		doc:    "The size of one virtual machine, and its tuning. Provider `netns` ignores it: its nodes share the host. What is tuned is read back before anything is measured; [libvirt.md](libvirt.md#tuning) says how.",
 		attributes: []attribute{
 			{name: "vcpus", kind: whole, def: "1", min: "1", max: "64", doc: "Virtual CPUs."},
 			{name: "memory", kind: size, def: `"256MiB"`, min: `"128MiB"`, max: `"1TiB"`, doc: "Memory."},
 			{name: "queues", kind: whole, def: "1", min: "1", max: "64", doc: "Queue pairs of each virtio network card, at most one a virtual CPU."},
+			{name: "pin", kind: cpuSets, example: `[2, "3,7"]`, doc: "The host's CPUs that each virtual CPU may run on: one list a virtual CPU, in order. Default: any."},
+			{name: "emulator_pin", kind: cpus, example: `"0-1"`, doc: "The host's CPUs for what QEMU does beside the virtual CPUs. Default: any."},
+			{name: "hugepages", kind: size, min: `"2MiB"`, max: `"1GiB"`, example: `"2MiB"`, doc: "Make all memory of huge pages of this size, which divides it and which the host has reserved. Default: ordinary memory."},
+			{name: "rx_queue_size", kind: whole, min: "256", max: "1024", doc: "Descriptors in each receive ring of the network cards on links: 256, 512 or 1024. Default: what QEMU has, 256."},
+			{name: "tx_queue_size", kind: whole, min: "256", max: "1024", doc: "Descriptors in each transmit ring. QEMU has 256 for these cards; longer ones need vhost-user, which is not used here."},
 		},
 	}
 }
@@ -59,17 +65,40 @@ func libvirtSchema() *schema {
 		attributes: []attribute{
 			{name: "uri", kind: text, def: `"qemu:///system"`, doc: "Connection to libvirt."},
 			{name: "accelerator", kind: text, def: `"auto"`, oneOf: []string{"auto", "kvm", "tcg"}, doc: "`kvm`, or QEMU's emulation `tcg`; `auto` is KVM where a guest has been seen to boot under it."},
+			{name: "machine", kind: text, def: `"q35"`, doc: "Machine type of QEMU: `q35`, `pc`, or one of their versions, such as `pc-q35-7.2`."},
+			{name: "cpu", kind: text, def: `"auto"`, doc: "CPU model that guests see: `host-passthrough`, `host-model`, `maximum`, or a model of libvirt's, such as `Nehalem`; `auto` is `host-passthrough` under KVM and `maximum` under emulation."},
+			{name: "vhost", kind: text, def: `"auto"`, oneOf: []string{"auto", testbed.VHostOn, testbed.VHostOff}, doc: "Whether the host's kernel carries frames between network cards and bridges (vhost-net) or QEMU does; `auto` is `true` where the host has vhost-net and KVM is used."},
 		},
 	}
 }
 
-func readLibvirt(testbed *body) Libvirt {
-	b := testbed.child("libvirt")
-	return Libvirt{URI: b.text("uri"), Accelerator: b.text("accelerator")}
+// readLibvirt gives how to reach libvirt, and what machines to ask it for.
+func readLibvirt(bed *body) (Libvirt, testbed.Machine) {
+	b := bed.child("libvirt")
+	machine := testbed.Machine{Type: b.unless("machine"), CPU: b.unless("cpu"), VHost: b.unless("vhost")}
+	if machine.Type != "" && !testbed.ValidMachineType(machine.Type) {
+		b.wrong("machine", &mistake{fmt.Sprintf("cannot be %q", cut(machine.Type, 40)), "Write \"q35\", \"pc\", or one of their versions, such as \"pc-q35-7.2\"; virsh capabilities lists them."})
+		machine.Type = ""
+	}
+	if machine.CPU != "" && !testbed.ValidCPU(machine.CPU) {
+		b.wrong("cpu", &mistake{fmt.Sprintf("cannot be %q", cut(machine.CPU, 40)), "Write the name of a mode or model, such as \"host-passthrough\" or \"Nehalem\"; virsh domcapabilities lists them."})
+		machine.CPU = ""
+	}
+	return Libvirt{URI: b.text("uri"), Accelerator: b.text("accelerator")}, machine
+}
+
+// unless is a text, empty where it is the attribute's default: a default that is written out changes
+// nothing.
+func (b *body) unless(name string) string {
+	value := b.text(name)
+	if standIn, _ := parseText(constant(b.schema.attribute(name).def)); value == standIn {
+		return ""
+	}
+	return value
 }
 
 // readTestbed gives the testbed's specification and sets the frame limit that its links impose.
-func (r *reader) readTestbed(b *body) testbed.Spec {
+func (r *reader) readTestbed(b *body, machine testbed.Machine) testbed.Spec {
 	before := len(r.diags)
 	spec := testbed.Default()
 	spec.Name = b.text("name")
@@ -80,6 +109,7 @@ func (r *reader) readTestbed(b *body) testbed.Spec {
 		readNode(n, &spec)
 	}
 	r.readLinks(b.children("link"), &spec)
+	spec.Machine = machine
 	if err := spec.Validate(); err != nil && !r.failedSince(before) {
 		r.fail(b.rng, "The testbed cannot be made", "%s.", strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
@@ -98,11 +128,57 @@ func readNode(b *body, spec *testbed.Spec) {
 	if node.Queues > node.VCPUs {
 		b.wrong("queues", &mistake{"is more than the virtual CPUs", fmt.Sprintf("A queue pair is served by one CPU: use 1 to %d, or raise vcpus.", node.VCPUs)})
 	}
+	node.Tuning = readTuning(b, node)
 	for i, n := range spec.Nodes {
 		if n.Role == node.Role {
 			spec.Nodes[i] = node
 		}
 	}
+}
+
+// readTuning leaves out what is wrong.
+func readTuning(b *body, node testbed.NodeSpec) testbed.Tuning {
+	t := testbed.Tuning{
+		EmulatorPin: b.cpus("emulator_pin"),
+		HugePages:   b.amount("hugepages"),
+		RxQueueSize: b.queueSize("rx_queue_size", testbed.MaxRxQueueSize, "Use 256, 512 or 1024."),
+		TxQueueSize: b.queueSize("tx_queue_size", testbed.MaxTxQueueSize, "Use 256: QEMU has longer ones only for vhost-user, which is not used here."),
+	}
+	if size := t.HugePages; size != 0 && (bits.OnesCount64(uint64(size)) != 1 || node.Memory%size != 0) {
+		b.wrong("hugepages", &mistake{"do not divide the memory", fmt.Sprintf("Use a power of two of which %d MiB of memory are a multiple: x86-64 has pages of \"2MiB\" and \"1GiB\".", node.Memory>>20)})
+		t.HugePages = 0
+	}
+	if b.has("pin") {
+		t.Pin = readPin(b, node.VCPUs)
+	}
+	return t
+}
+
+// queueSize is the size of a ring, or 0.
+func (b *body) queueSize(name string, limit int, right string) int {
+	size := b.whole(name)
+	if size >= testbed.MinQueueSize && !testbed.ValidQueueSize(size, limit) {
+		b.wrong(name, &mistake{fmt.Sprintf("cannot be %d", size), right})
+		return 0
+	}
+	return size
+}
+
+func readPin(b *body, vcpus int) []testbed.CPUs {
+	before := len(b.r.diags)
+	pin := values(readEach(b, "pin", attribute.cpus))
+	if len(pin) == 0 || b.r.failedSince(before) {
+		return nil
+	}
+	if len(pin) != vcpus {
+		b.wrong("pin", &mistake{fmt.Sprintf("does not fit the virtual CPUs: %d for %d", len(pin), vcpus), "Give one CPU list for each virtual CPU, in order."})
+		return nil
+	}
+	if first, second, ok := (testbed.Tuning{Pin: pin}).Crowded(); ok {
+		b.wrong("pin", &mistake{fmt.Sprintf("puts virtual CPUs %d and %d on the same CPU %s", first, second, pin[first]), "They would take turns: give each a CPU of its own."})
+		return nil
+	}
+	return pin
 }
 
 // readLinks puts the links that are written out in place of the default ones.

@@ -13,6 +13,8 @@ type Spec struct {
 	Name  string     `json:"name"`
 	Nodes []NodeSpec `json:"nodes"`
 	Links []LinkSpec `json:"links"`
+	// Machine is for providers that make virtual machines.
+	Machine Machine `json:"machine,omitzero"`
 }
 
 // NodeSpec describes one node. The netns provider ignores sizes: its nodes share the host.
@@ -21,6 +23,7 @@ type NodeSpec struct {
 	VCPUs  int   `json:"vcpus"`
 	Memory int64 `json:"memory"` // bytes
 	Queues int   `json:"queues"` // virtio queue pairs
+	Tuning
 }
 
 // LinkSpec describes one link. Its name is also the name of the interface at both ends.
@@ -161,11 +164,17 @@ func (s Spec) Validate() error {
 		if n.Queues < 1 || n.Queues > n.VCPUs {
 			bad("node %q: queues = %d: use 1 to the number of vcpus (%d)", n.Role, n.Queues, n.VCPUs)
 		}
+		for _, mistake := range n.tuningMistakes() {
+			bad("node %q: %s", n.Role, mistake)
+		}
 	}
 	for _, role := range Roles() {
 		if !seen[role] {
 			bad("node %q is missing: a testbed has all three", role)
 		}
+	}
+	for _, mistake := range s.Machine.mistakes() {
+		bad("%s", mistake)
 	}
 	if len(s.Links) != 2 {
 		bad("testbed has %d links: a chain of three nodes has 2", len(s.Links))

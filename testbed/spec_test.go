@@ -110,6 +110,25 @@ func TestValidate(t *testing.T) {
 		{node(1, func(n *NodeSpec) { n.Memory = 127 << 20 }), "at least 128 MiB"},
 		{node(1, func(n *NodeSpec) { n.Queues = 2 }), "queues = 2: use 1 to the number of vcpus (1)"},
 
+		{node(1, func(n *NodeSpec) { n.VCPUs, n.Pin = 2, []CPUs{{2}, {3}} }), ""},
+		{node(1, func(n *NodeSpec) { n.VCPUs, n.Pin = 2, []CPUs{{2, 3}, {2, 3}} }), ""},
+		{node(1, func(n *NodeSpec) { n.Pin = []CPUs{{2}, {3}} }), "pin has 2 lists: use one for each of the 1 vcpus"},
+		{node(1, func(n *NodeSpec) { n.Pin = []CPUs{} }), "pin has 0 lists"},
+		{node(1, func(n *NodeSpec) { n.Pin = []CPUs{nil} }), "pin of virtual CPU 0 is empty"},
+		{node(1, func(n *NodeSpec) { n.VCPUs, n.Pin = 3, []CPUs{{2}, {4}, {2}} }), "virtual CPUs 0 and 2 are both pinned to CPU 2"},
+		{node(1, func(n *NodeSpec) { n.HugePages = 2 << 20 }), ""},
+		{node(1, func(n *NodeSpec) { n.HugePages, n.Memory = 1<<30, 3<<30 }), ""},
+		{node(1, func(n *NodeSpec) { n.HugePages = 1 << 30 }), "divides the memory"},
+		{node(1, func(n *NodeSpec) { n.HugePages = 4096 }), "from 2 MiB"},
+		{node(1, func(n *NodeSpec) { n.HugePages = -1 }), "from 2 MiB"},
+		{node(1, func(n *NodeSpec) { n.RxQueueSize, n.TxQueueSize = 1024, 256 }), ""},
+		{node(1, func(n *NodeSpec) { n.RxQueueSize = 768 }), "rx_queue_size = 768: use 256, 512 or 1024"},
+		{node(1, func(n *NodeSpec) { n.TxQueueSize = 512 }), "tx_queue_size = 512: QEMU has 256"},
+		{func(s *Spec) { s.Machine = Machine{"pc-q35-7.2", "Skylake-Client-noTSX-IBRS", VHostOn} }, ""},
+		{func(s *Spec) { s.Machine.Type = "microvm" }, `machine type "microvm"`},
+		{func(s *Spec) { s.Machine.CPU = "a,b" }, `cpu "a,b"`},
+		{func(s *Spec) { s.Machine.VHost = "yes" }, `vhost "yes": use true or false`},
+
 		{func(s *Spec) { s.Links = s.Links[:1] }, "no link joins firewall and receiver"},
 		{func(s *Spec) { s.Links = append(s.Links, LinkSpec{}) }, "testbed has 3 links"},
 		{link(0, func(l *LinkSpec) { l.Nodes = [2]Role{Sender, Receiver} }), "no link joins sender and firewall"},
@@ -146,6 +165,26 @@ func TestValidate(t *testing.T) {
 	}
 }
 
+// Whether anything is tuned does not depend on what.
+func TestTuned(t *testing.T) {
+	if Default().Tuned() {
+		t.Error("the default is tuned")
+	}
+	for i, tune := range []func(*Spec){
+		func(s *Spec) { s.Nodes[2].Pin = []CPUs{{1}} },
+		func(s *Spec) { s.Nodes[2].EmulatorPin = CPUs{1} },
+		func(s *Spec) { s.Nodes[2].HugePages = MinHugePage },
+		func(s *Spec) { s.Nodes[2].RxQueueSize = 512 },
+		func(s *Spec) { s.Nodes[2].TxQueueSize = 256 },
+		func(s *Spec) { s.Machine.VHost = VHostOff },
+	} {
+		spec := Default()
+		if tune(&spec); !spec.Tuned() {
+			t.Errorf("number %d is not tuned: %+v", i, spec)
+		}
+	}
+}
+
 // All mistakes are told at once.
 func TestValidateCollects(t *testing.T) {
 	spec := Default()
@@ -167,6 +206,13 @@ func FuzzSpec(f *testing.F) {
 	}
 	f.Add(seed)
 	f.Add([]byte(`{"name":"x","links":[{"network":"10.0.0.0/33"}]}`))
+	tuned := Default()
+	tuned.Nodes[0].Tuning = Tuning{[]CPUs{{1, 2}}, CPUs{0}, 2 << 20, 512, 256}
+	tuned.Machine = Machine{"pc", "Nehalem", VHostOff}
+	if seed, err = json.Marshal(tuned); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(seed)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var spec Spec
 		if json.Unmarshal(data, &spec) != nil || spec.Validate() != nil {

@@ -93,6 +93,7 @@ func (c *cli) runExact(ctx context.Context, s *study, flags runFlags) error {
 	case flags.jobs == 0:
 		flags.jobs = runtime.NumCPU()
 	}
+	c.sayUntuned(exact.Name, s.cfg.Testbed)
 	machine, image, err := c.exactMachine(ctx, s.cfg)
 	if err != nil {
 		return err

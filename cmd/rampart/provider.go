@@ -96,6 +96,13 @@ func (c *cli) tryKVM(ctx context.Context, cfg *config.Config, after fate) (chose
 	return chosen, verdict.Reason, nil
 }
 
+// sayUntuned tells who tuned virtual machines and gets none: what is not done must not be believed in.
+func (c *cli) sayUntuned(provider string, spec testbed.Spec) {
+	if provider != libvirt.Name && spec.Tuned() {
+		c.sayf("provider %s makes no virtual machines that could be tuned: pins, huge pages, queue sizes, machine type, CPU model and vhost of the configuration do nothing here", provider)
+	}
+}
+
 func (c *cli) netnsProvider() *netns.Provider { return netns.New(netns.Options{Log: c.log}) }
 
 func (c *cli) libvirtProvider(cfg *config.Config, image libvirt.Image, after fate) (*libvirt.Provider, error) {
@@ -170,6 +177,13 @@ func (c *cli) libvirtFindings(ctx context.Context, cfg *config.Config) []finding
 	problems, err := provider.Diagnose(ctx)
 	if err != nil {
 		return broken(err)
+	}
+	if cfg.Testbed.Tuned() && provider.Reach(ctx) == nil {
+		lacks, err := provider.DiagnoseTuning(ctx, cfg.Testbed)
+		if err != nil {
+			return broken(err)
+		}
+		problems = append(problems, lacks...)
 	}
 	for _, p := range problems {
 		f := finding{Subject: "libvirt", Grade: worse, Found: p.Problem, Mend: p.Mend}

@@ -115,6 +115,7 @@ func (c *cli) runOnTestbed(ctx context.Context, study *study, flags runFlags) (e
 	if err := study.checkProvider(chosen.name); err != nil {
 		return err
 	}
+	c.sayUntuned(chosen.name, cfg.Testbed)
 	held, err := holdTestbed(cfg.Testbed.Name)
 	if err != nil {
 		return err

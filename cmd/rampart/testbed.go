@@ -48,6 +48,7 @@ func (c *cli) up(ctx context.Context, flags configFlags) error {
 		return err
 	}
 	defer chosen.close()
+	c.sayUntuned(chosen.name, cfg.Testbed)
 	held, err := holdTestbed(cfg.Testbed.Name)
 	if err != nil {
 		return err

@@ -1,8 +1,8 @@
 package libvirt
 
 import (
+	"cmp"
 	"encoding/xml"
-	"errors"
 	"fmt"
 
 	"libvirt.org/go/libvirtxml"
@@ -23,6 +23,9 @@ type machine struct {
 	overlay  string // path of the qcow2 that is /dev/vda
 	seed     string // path of the raw image that is /dev/vdb
 	nics     []nic
+	kind     string // QEMU's machine type; empty: [machineType]
+	cpu      string // mode or model; empty: all that the accelerator can
+	tuning   testbed.Tuning
 }
 
 // nic is one virtio-net interface of a machine.
@@ -30,6 +33,7 @@ type nic struct {
 	network  string
 	mac      string
 	queues   int // pairs
+	rx, tx   int // descriptors in each ring; 0: as many as QEMU has
 	offloads bool
 	vhost    bool
 	isolated bool // reaches the host but no other machine on the same bridge
@@ -57,7 +61,7 @@ func (m machine) xml() *libvirtxml.Domain {
 		VCPU:       &libvirtxml.DomainVCPU{Placement: "static", Value: uint(m.vcpus)},
 		OS:         m.os(),
 		Features:   &libvirtxml.DomainFeatureList{ACPI: &libvirtxml.DomainFeature{}, APIC: &libvirtxml.DomainFeatureAPIC{}},
-		CPU:        &libvirtxml.DomainCPU{Mode: "maximum"},
+		CPU:        m.cpuXML(),
 		Clock:      &libvirtxml.DomainClock{Offset: "utc"},
 		OnPoweroff: "destroy",
 		OnReboot:   "destroy", // panic=-1 makes a panic a reboot: a node that died stays dead
@@ -66,17 +70,20 @@ func (m machine) xml() *libvirtxml.Domain {
 	}
 	if m.kvm {
 		d.Type = "kvm"
-		d.CPU = &libvirtxml.DomainCPU{Mode: "host-passthrough", Migratable: "off"}
 	}
+	m.tune(d)
 	if m.metadata != "" {
 		d.Metadata = &libvirtxml.DomainMetadata{XML: m.metadata}
 	}
 	return d
 }
 
-// cpuModel is what QEMU is asked for, in its own words.
+// cpuModel is what QEMU is asked for, in its own words, or what libvirt was asked for.
 func (m machine) cpuModel() string {
-	if m.kvm {
+	switch {
+	case m.cpu != "":
+		return m.cpu
+	case m.kvm:
 		return "host"
 	}
 	return "max"
@@ -84,7 +91,7 @@ func (m machine) cpuModel() string {
 
 func (m machine) os() *libvirtxml.DomainOS {
 	return &libvirtxml.DomainOS{
-		Type:    &libvirtxml.DomainOSType{Arch: "x86_64", Machine: machineType, Type: "hvm"},
+		Type:    &libvirtxml.DomainOSType{Arch: "x86_64", Machine: cmp.Or(m.kind, machineType), Type: "hvm"},
 		Kernel:  m.kernel,
 		Initrd:  m.initrd,
 		Cmdline: m.cmdline,
@@ -140,6 +147,7 @@ func (n nic) xml() libvirtxml.DomainInterface {
 	if n.queues > 1 {
 		driver.Queues = uint(n.queues)
 	}
+	driver.RXQueueSize, driver.TXQueueSize = uint(n.rx), uint(n.tx)
 	if !n.offloads {
 		// What the device does not offer, no driver in the guest can switch on. mrg_rxbuf stays: it
 		// is how frames are buffered, and large MTUs need it.
@@ -166,18 +174,6 @@ func (n nic) backend() string {
 	return "qemu"
 }
 
-// parseMachine finds the machine type in a live domain's XML.
-func parseMachine(doc string) (string, error) {
-	var d libvirtxml.Domain
-	if err := d.Unmarshal(doc); err != nil {
-		return "", err
-	}
-	if d.OS == nil || d.OS.Type == nil || d.OS.Type.Machine == "" {
-		return "", errors.New("it names no machine type")
-	}
-	return d.OS.Type.Machine, nil
-}
-
 // nodeMachine is the machine of a node.
 func (s state) nodeMachine(role testbed.Role, overlay, seed string) (machine, error) {
 	meta, err := xml.Marshal(domainMetadata{Testbed: s.Ident.Name, ID: s.Ident.ID, Role: role})
@@ -196,11 +192,14 @@ func (s state) nodeMachine(role testbed.Role, overlay, seed string) (machine, er
 		cmdline:  s.CommandLine,
 		overlay:  overlay,
 		seed:     seed,
+		kind:     s.Spec.Machine.Type,
+		cpu:      s.Spec.Machine.CPU,
+		tuning:   node.Tuning,
 		nics:     []nic{{network: s.Ident.management(), mac: s.Ident.mac(role, 0), queues: 1, offloads: true, vhost: s.VHost, isolated: true}},
 	}
 	for i, link := range s.Spec.Links {
 		if link.Address(role).IsValid() {
-			m.nics = append(m.nics, nic{network: s.Ident.link(i), mac: s.Ident.mac(role, 1+i), queues: node.Queues, offloads: link.Offloads, vhost: s.VHost})
+			m.nics = append(m.nics, nic{network: s.Ident.link(i), mac: s.Ident.mac(role, 1+i), queues: node.Queues, rx: node.RxQueueSize, tx: node.TxQueueSize, offloads: link.Offloads, vhost: s.VHost})
 		}
 	}
 	return m, nil

@@ -132,6 +132,8 @@ type node struct {
 	client *ssh.Client
 	keeper *conn // keeps the machine alive, if something does
 	closed bool  // the testbed was let go of
+
+	facts map[string]string // what its machine is, as read back when it booted; for the manifest
 }
 
 var _ testbed.Node = (*node)(nil)
@@ -172,7 +174,10 @@ func (n *node) boot(ctx context.Context, c *conn, pool rpc.StoragePool) error {
 		return err
 	}
 	p.log.Info("node is up", "testbed", n.tb.Name(), "node", string(n.role), "took", time.Since(started).Round(time.Millisecond))
-	return n.verify(ctx)
+	if err := n.verify(ctx); err != nil {
+		return err
+	}
+	return n.readBack(ctx, c, m, d.Domain)
 }
 
 // tie ends the connection to the node when libvirt lets go of the connection that keeps its machine

@@ -291,15 +291,6 @@ func FuzzParseQEMUUser(f *testing.F) {
 	f.Fuzz(func(t *testing.T, doc string) { parseQEMUUser(doc) })
 }
 
-func TestParseMachine(t *testing.T) {
-	if m, err := parseMachine(`<domain><os><type arch='x86_64' machine='pc-q35-7.2'>hvm</type></os></domain>`); m != "pc-q35-7.2" || err != nil {
-		t.Errorf("got %q, %v", m, err)
-	}
-	if m, err := parseMachine(`<domain/>`); err == nil {
-		t.Errorf("got %q", m)
-	}
-}
-
 func TestVersionString(t *testing.T) {
 	if got := versionString(7_002_022); got != "7.2.22" {
 		t.Errorf("got %s", got)

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
+	"maps"
 
 	rpc "github.com/digitalocean/go-libvirt"
 	"golang.org/x/sync/errgroup"
@@ -47,7 +47,10 @@ func (p *Provider) up(ctx context.Context, spec testbed.Spec) (_ *running, err e
 	if !kvm {
 		p.log.Warn("no KVM: QEMU emulates the processors of the nodes (TCG): times are those of an emulator, ten times and more those of hardware", "reason", reason)
 	}
-	tb, err := p.newRunning(state{Ident: newIdent(spec.Name), Spec: spec, KVM: kvm, VHost: kvm && hasVHost(), Autodestroy: !p.options.KeepAfterClose})
+	if lacks := p.lacks(ctx, c, spec, kvm); len(lacks) > 0 {
+		return nil, lacks[0] // rampart doctor tells all
+	}
+	tb, err := p.newRunning(state{Ident: newIdent(spec.Name), Spec: spec, KVM: kvm, VHost: useVHost(spec.Machine, kvm), Autodestroy: !p.options.KeepAfterClose})
 	if err != nil {
 		return nil, err
 	}
@@ -75,12 +78,6 @@ func (p *Provider) clearLeftovers(ctx context.Context, c *conn, name string) err
 	}
 	p.log.Info("removing what an earlier testbed of this name left", "testbed", name, "networks", len(inv.networks), "volumes", len(inv.volumes))
 	return p.remove(ctx, c, inv)
-}
-
-// hasVHost reports whether the kernel can carry a guest's frames itself.
-func hasVHost() bool {
-	_, err := os.Stat("/dev/vhost-net")
-	return err == nil
 }
 
 // bringUp makes everything. What it has made when it fails, [running.abandon] finds by name.
@@ -120,8 +117,8 @@ func (tb *running) bringUp(ctx context.Context, c *conn, reason string) error {
 	if err := boots.Wait(); err != nil {
 		return err
 	}
-	if s.Features.Parameters["machine"], err = machineOf(ctx, c, s.Ident.domain(testbed.Firewall)); err != nil {
-		return err
+	for _, n := range tb.nodes {
+		maps.Copy(s.Features.Parameters, n.facts)
 	}
 	return p.saveState(*s, tb.key.Private)
 }
@@ -192,32 +189,13 @@ func (p *Provider) features(ctx context.Context, c *conn, s state, reason string
 			"uri":                p.endpoint.uri,
 			"accelerator":        string(clockOf(s.KVM)),
 			"accelerator_reason": reason,
-			"cpu_model":          machine{kvm: s.KVM}.cpuModel(),
+			"cpu_model":          machine{kvm: s.KVM, cpu: s.Spec.Machine.CPU}.cpuModel(),
 			"network_backend":    nic{vhost: s.VHost}.backend(),
 			"kernel_command":     s.CommandLine,
 			"image":              p.options.Image.Digest,
 			"bridge_netfilter":   bridgeNetfilter(),
 		},
 	}, nil
-}
-
-// machineOf is the machine type of a running domain, such as pc-q35-7.2.
-func machineOf(ctx context.Context, c *conn, name string) (string, error) {
-	doc, err := ask(ctx, c, "describe domain "+name, func(l *rpc.Libvirt) (string, error) {
-		d, err := l.DomainLookupByName(name)
-		if err != nil {
-			return "", err
-		}
-		return l.DomainGetXMLDesc(d, 0)
-	})
-	if err != nil {
-		return "", err
-	}
-	m, err := parseMachine(doc)
-	if err != nil {
-		return "", fmt.Errorf("describe domain %s: %w", name, err)
-	}
-	return m, nil
 }
 
 // makeKeys makes the key to the nodes, and a host key for each: nobody has to be trusted at first
