@@ -24,6 +24,7 @@ var arrows = map[string][]string{
 	"testbed/libvirt":      {"testbed", "images", "provision", "provision/ssh"},
 	"testbed/netns":        {"testbed", "images", "provision", "provision/ssh"},
 	"testbed/exact":        {"testbed", "images", "provision", "provision/ssh"},
+	"testbed/host":         {"testbed"},
 	"testbed/testbedtest":  {"testbed"},
 	"images":               {},
 	"provision":            {},

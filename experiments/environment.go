@@ -48,6 +48,9 @@ var sysctls = []string{
 	"net.bridge.bridge-nf-call-iptables",
 }
 
+// cpuSettings are those of the processors, by their files below /sys/devices/system/cpu.
+var cpuSettings = []string{"smt.control", "intel_pstate.no_turbo", "cpufreq.boost", "isolated", "nohz_full"}
+
 // DescribeMachine says what this machine is: everything that a reader needs to judge the figures and
 // that a repetition should match. What cannot be read is left out.
 func DescribeMachine(ctx context.Context) record.Environment {
@@ -66,8 +69,10 @@ func DescribeMachine(ctx context.Context) record.Environment {
 		Tools:       map[string]string{},
 		Sysctls:     map[string]string{},
 	}
-	if smt := readLine("/sys/devices/system/cpu/smt/control"); smt != "" {
-		env.Sysctls["cpu.smt.control"] = smt
+	for _, name := range cpuSettings {
+		if value := readLine("/sys/devices/system/cpu/" + strings.ReplaceAll(name, ".", "/")); value != "" && value != "(null)" {
+			env.Sysctls["cpu."+name] = value
+		}
 	}
 	for name, args := range tools {
 		if line := versionLine(ctx, name, args); line != "" {
@@ -83,7 +88,7 @@ func DescribeMachine(ctx context.Context) record.Environment {
 	return env
 }
 
-// DescribeInterfaces reads MTU, driver, queues and every offload of the named interfaces back from
+// DescribeInterfaces reads MTU, driver, queues, their sizes and every offload of the named interfaces back from
 // the kernel.
 func DescribeInterfaces(names ...string) (map[string]map[string]string, error) {
 	tool, err := ethtool.NewEthtool()
@@ -104,6 +109,10 @@ func DescribeInterfaces(names ...string) (map[string]map[string]string, error) {
 		}
 		if channels, err := tool.GetChannels(name); err == nil {
 			facts["queues"] = strconv.Itoa(int(channels.CombinedCount + channels.RxCount))
+		}
+		if ring, err := tool.GetRing(name); err == nil {
+			facts["rx_queue_size"] = strconv.Itoa(int(ring.RxPending))
+			facts["tx_queue_size"] = strconv.Itoa(int(ring.TxPending))
 		}
 		features, err := tool.FeaturesWithState(name)
 		if err != nil {

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -19,6 +18,7 @@ import (
 	"github.com/rampart-bench/rampart/experiments/firewall"
 	"github.com/rampart-bench/rampart/testbed"
 	"github.com/rampart-bench/rampart/testbed/exact"
+	"github.com/rampart-bench/rampart/testbed/host"
 )
 
 // Grades of a finding.
@@ -114,22 +114,20 @@ func machineFindings() []finding {
 		}
 		all = append(all, f)
 	}
-	for _, s := range []struct{ subject, path, want, mend string }{
-		{"frequency governor", "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "performance", "cpupower frequency-set -g performance"},
-		{"simultaneous multithreading", "/sys/devices/system/cpu/smt/control", "off", "echo off > /sys/devices/system/cpu/smt/control"},
-	} {
-		text, err := os.ReadFile(s.path)
-		value := strings.TrimSpace(string(text))
-		if err != nil || value == "notsupported" || value == "notimplemented" {
-			continue
-		}
-		f := finding{Subject: s.subject, Grade: good, Found: value}
-		if value != s.want {
-			f.Grade, f.Mend = worse, s.mend
-		}
-		all = append(all, f)
-	}
+	all = append(all, hostFindings(host.Read(os.DirFS("/")).Findings())...)
 	return append(all, spaceFinding("."))
+}
+
+// hostFindings are what package host found, with its grade: it is in the way of nothing.
+func hostFindings(found []host.Finding) (all []finding) {
+	for _, f := range found {
+		grade := good
+		if f.Mend != "" {
+			grade = worse
+		}
+		all = append(all, finding{Subject: f.Subject, Grade: grade, Found: f.Found, Mend: f.Mend})
+	}
+	return all
 }
 
 // spaceFinding looks at the room for results.
@@ -158,6 +156,7 @@ func (c *cli) providerFindings(ctx context.Context, cfg *config.Config) []findin
 		all = append(all, c.netnsFindings(ctx, cfg)...)
 	}
 	if cfg.Provider == "libvirt" || cfg.Provider == "auto" {
+		all = append(all, hostFindings(host.Read(os.DirFS("/")).PinFindings(cfg.Testbed))...)
 		for _, f := range c.libvirtFindings(ctx, cfg) {
 			if cfg.Provider == "auto" && f.Grade == bad {
 				f.Grade = worse // netns serves in its place
