@@ -19,31 +19,58 @@ import (
 	"github.com/rampart-bench/rampart/testbed"
 )
 
-// settleTime is how long the kernel may take to report a link that was set up as running: it does so
-// from a work queue (net/core/link_watch.c), normally within a few milliseconds.
+// settleTime is how long the kernel may take to report a link that was set up as running. It does so
+// from a work queue (net/core/link_watch.c), at once for the first link in a second and within that second
+// for others.
 const settleTime = 2 * time.Second
 
-// verify reads back everything that was configured on a node and returns an error that lists what
-// is not as the Spec asks. It waits a little for links to come up.
+// verify waits for the links of a node to come up, then reads back everything that was configured on it
+// and returns an error that lists what is not as the Spec asks.
 func verify(ctx context.Context, t *thread, spec testbed.Spec, role testbed.Role) error {
+	if err := settle(ctx, t, ends(spec, role)); err != nil {
+		return fmt.Errorf("wait for links of %s: %w", role, err)
+	}
+	wrong, err := differences(t, spec, role)
+	if err != nil {
+		return fmt.Errorf("read back %s: %w", role, err)
+	}
+	if len(wrong) > 0 {
+		return fmt.Errorf("%s is not as it was configured: %s", role, strings.Join(wrong, "; "))
+	}
+	return nil
+}
+
+// settle waits until the links are up, or until it is clear that they will not be. It looks less and less
+// often: where an instruction takes a nanosecond, looking is what takes the time.
+func settle(ctx context.Context, t *thread, list []end) error {
 	deadline := time.Now().Add(settleTime)
-	for {
-		wrong, err := differences(t, spec, role)
-		if err != nil {
-			return fmt.Errorf("read back %s: %w", role, err)
-		}
-		if len(wrong) == 0 {
-			return nil
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("%s is not as it was configured: %s", role, strings.Join(wrong, "; "))
+	for pause := 2 * time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {
+		up, err := running(t, list)
+		if err != nil || up || time.Now().After(deadline) {
+			return err
 		}
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-time.After(2 * time.Millisecond):
+		case <-time.After(pause):
 		}
 	}
+}
+
+// running reports whether the kernel calls all of the links up.
+func running(t *thread, list []end) (up bool, err error) {
+	up = true
+	err = t.withNetlink(func(h *netlink.Handle) error {
+		for _, e := range list {
+			link, err := h.LinkByName(e.link.Name)
+			if err != nil {
+				return fmt.Errorf("link %s: %w", e.link.Name, err)
+			}
+			up = up && link.Attrs().OperState == netlink.OperUp
+		}
+		return nil
+	})
+	return up, err
 }
 
 // A report collects differences between what is and what should be.
