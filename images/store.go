@@ -252,17 +252,21 @@ func (s *Store) load(dir string) (Image, error) {
 	return image, nil
 }
 
-// Get returns the image with that digest, or with the only digest that begins so ("sha256:" may be
-// left out); the error wraps fs.ErrNotExist when there is none.
-func (s *Store) Get(digest string) (Image, error) {
-	name, err := s.resolve(digest)
-	if err != nil {
-		return Image{}, fmt.Errorf("find image: %w", err)
-	}
-	return s.load(s.path("images", name))
+// A DigestError says that a digest, or the beginning of one, names no image, or more than one.
+type DigestError struct {
+	Digest string
+	Images int // that it names
 }
 
-// resolve returns the full name of the folder that a digest or its beginning means.
+func (e *DigestError) Error() string {
+	if e.Images == 0 {
+		return fmt.Sprintf("no image has the digest %q", e.Digest)
+	}
+	return fmt.Sprintf("the digests of %d images begin with %q", e.Images, e.Digest)
+}
+
+// resolve returns the full name of the folder that a digest or its beginning means ("sha256:" may be left
+// out). The error is a *DigestError where it means none or several.
 func (s *Store) resolve(digest string) (string, error) {
 	all, err := s.names()
 	if err != nil {
@@ -274,13 +278,10 @@ func (s *Store) resolve(digest string) (string, error) {
 			found = append(found, name)
 		}
 	}
-	switch len(found) {
-	case 1:
-		return found[0], nil
-	case 0:
-		return "", fmt.Errorf("no image has the digest %q: `rampart image ls` lists them: %w", digest, fs.ErrNotExist)
+	if len(found) != 1 {
+		return "", &DigestError{Digest: digest, Images: len(found)}
 	}
-	return "", fmt.Errorf("the digests of %d images begin with %q: write more of it", len(found), digest)
+	return found[0], nil
 }
 
 func (s *Store) names() ([]string, error) {
@@ -320,7 +321,8 @@ func (s *Store) List() ([]Image, error) {
 	return all, errors.Join(errs...)
 }
 
-// Remove deletes the image that [Store.Get] finds for digest, even a damaged one.
+// Remove deletes the image with that digest, or with the only digest that begins so, even a damaged one. The
+// error wraps a [*DigestError] where there is none or more than one.
 func (s *Store) Remove(digest string) error {
 	name, err := s.resolve(digest)
 	if err != nil {

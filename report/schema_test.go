@@ -16,9 +16,9 @@ import (
 	"github.com/rampart-bench/rampart/experiments/record"
 )
 
-func findingsSchema(t *testing.T) *jsonschema.Schema {
+func published(t *testing.T, name string) *jsonschema.Schema {
 	t.Helper()
-	s, err := jsonschema.NewCompiler().Compile(filepath.Join("..", "docs", "schema", "findings.schema.json"))
+	s, err := jsonschema.NewCompiler().Compile(filepath.Join("..", "docs", "schema", name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,7 +27,7 @@ func findingsSchema(t *testing.T) *jsonschema.Schema {
 
 // The published schema and what we write must say the same.
 func TestFindingsFollowTheirSchema(t *testing.T) {
-	schema := findingsSchema(t)
+	schema := published(t, "findings.schema.json")
 	mixed := small().study()
 	mixed.Claims[3].Expect = analysis.Mixed
 	f, err := analysis.Analyze(mixed, small().records())
@@ -51,7 +51,7 @@ func TestFindingsFollowTheirSchema(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for old, new := range map[string]string{
+	refuses(t, schema, text, map[string]string{
 		`"verdict":"slower"`: `"verdict":"worse"`,
 		`"clock":"host"`:     `"clock":"sundial"`,
 		`"noise_floors":[`:   `"noise":[`,
@@ -59,7 +59,43 @@ func TestFindingsFollowTheirSchema(t *testing.T) {
 		`"control":true`:     `"control":"yes"`,
 		`"text":"`:           `"txt":"`,
 		`"statement":`:       `"says":`,
-	} {
+	})
+	sameFields(t, schema, reflect.TypeFor[analysis.Findings]())
+}
+
+// What compare prints under a clock with noise and under one without.
+func TestContrastFollowsItsSchema(t *testing.T) {
+	schema := published(t, "compare.schema.json")
+	virtual := small()
+	virtual.clock = "virtual"
+	var text []byte
+	for _, s := range []shape{virtual, small()} {
+		c := contrastOf(t, s, func(m *record.Manifest) { m.Host.Kernel, m.Nodes = "another", nil })
+		var err error
+		if text, err = json.Marshal(c); err != nil {
+			t.Fatal(err)
+		}
+		if err := validates(schema, text); err != nil {
+			t.Errorf("clock %s: %v", s.clock, err)
+		}
+	}
+	refuses(t, schema, text, map[string]string{
+		`"verdict":"slower"`:          `"verdict":"worse"`,
+		`"clock":"host"`:              `"clock":"sundial"`,
+		`"regressed":true`:            `"regressed":"yes"`,
+		`"missing":[`:                 `"gone":[`,
+		`"what":"`:                    `"which":"`,
+		`"holm_p":`:                   `"q":1,"holm_p":`,
+		`"folder":"one"`:              `"folder":1`,
+		`"records_digest":"sha256:1"`: `"records_digest":"1"`,
+	})
+	sameFields(t, schema, reflect.TypeFor[Contrast]())
+}
+
+// refuses changes the text, which is right, and wants the schema to notice.
+func refuses(t *testing.T, schema *jsonschema.Schema, text []byte, changes map[string]string) {
+	t.Helper()
+	for old, new := range changes {
 		changed := bytes.Replace(text, []byte(old), []byte(new), 1)
 		if bytes.Equal(changed, text) {
 			t.Errorf("there is no %s to change: the test tests nothing", old)
@@ -67,7 +103,6 @@ func TestFindingsFollowTheirSchema(t *testing.T) {
 			t.Errorf("the schema accepts %s for %s", new, old)
 		}
 	}
-	sameFields(t, schema, reflect.TypeFor[analysis.Findings]())
 }
 
 func validates(s *jsonschema.Schema, text []byte) error {
@@ -97,8 +132,9 @@ func sameFields(t *testing.T, s *jsonschema.Schema, typ reflect.Type) {
 	case reflect.Struct:
 		want := map[string]reflect.Type{}
 		for f := range structFields(typ) {
-			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-			want[name] = f.Type
+			if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "-" {
+				want[name] = f.Type
+			}
 		}
 		if got, want := slices.Sorted(maps.Keys(s.Properties)), slices.Sorted(maps.Keys(want)); !slices.Equal(got, want) {
 			t.Errorf("%v: the schema has %v, the type %v", typ, got, want)

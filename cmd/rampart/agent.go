@@ -18,7 +18,7 @@ func (c *cli) agentCommand() *cobra.Command {
 		Use:    "agent",
 		Short:  "Serve requests on standard input (rampart starts this on nodes)",
 		Hidden: true,
-		Args:   cobra.NoArgs,
+		Args:   arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			// A log line to a caller that is gone must not end the helper before it has undone its work.
 			signal.Ignore(syscall.SIGPIPE)

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -19,11 +21,12 @@ type cli struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 
-	json    bool
-	quiet   bool
-	verbose bool
-	gate    gate
-	log     *slog.Logger
+	json     bool
+	markdown bool
+	quiet    bool
+	verbose  bool
+	gate     gate
+	log      *slog.Logger
 }
 
 // root is the command tree. Each verb has a file of its own.
@@ -37,11 +40,12 @@ func (c *cli) root() *cobra.Command {
 			"3 a comparison or claim gate failed; 4 this machine cannot do it.",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return fmt.Errorf("there is no verb %q", args[0])
+				return withHint(usagef("there is no verb %q", args[0]), "%s --help lists them", cmd.CommandPath())
 			}
 			return nil
 		},
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Version:       versionLine(stamped()),
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		PersistentPreRun: func(*cobra.Command, []string) {
@@ -55,6 +59,7 @@ func (c *cli) root() *cobra.Command {
 			c.log = newLogger(c.stderr, level)
 		},
 	}
+	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetIn(c.stdin)
 	root.SetOut(c.stdout)
 	root.SetErr(c.stderr)
@@ -83,28 +88,54 @@ func (c *cli) root() *cobra.Command {
 		c.agentCommand(),
 		c.guestCommand(),
 	)
-	wrapArgs(root)
 	return root
 }
 
-// wrapArgs makes a wrong number of arguments a usage error, for a command and those below it.
-func wrapArgs(cmd *cobra.Command) {
-	if check := cmd.Args; check != nil {
-		cmd.Args = func(cmd *cobra.Command, args []string) error {
-			if err := check(cmd, args); err != nil {
-				return withHint(&usageError{err}, "usage: %s; %s --help says more", cmd.UseLine(), cmd.CommandPath())
-			}
+// unlimited is the most arguments of a verb that takes any number.
+const unlimited = math.MaxInt
+
+// arguments makes any other number of arguments than least to most a usage error.
+func arguments(least, most int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		var err error
+		switch {
+		case len(args) < least:
+			err = usagef("%s: %s missing", verbOf(cmd), areArguments(least-len(args)))
+		case len(args) > most:
+			err = usagef("%s: %q is one argument too many", verbOf(cmd), args[most])
+		default:
 			return nil
 		}
+		return withHint(err, "usage: %s; %s --help says more", cmd.UseLine(), cmd.CommandPath())
 	}
-	for _, sub := range cmd.Commands() {
-		wrapArgs(sub)
+}
+
+// verbOf is the command as errors name it: without the program.
+func verbOf(cmd *cobra.Command) string {
+	return strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()+" ")
+}
+
+func areArguments(n int) string {
+	if n == 1 {
+		return "1 argument is"
 	}
+	return plural(n, "argument") + " are"
 }
 
 // jsonFlag adds --json to a verb that prints results.
 func (c *cli) jsonFlag(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&c.json, "json", false, "print the result as JSON")
+}
+
+// markdownFlag adds --markdown to a verb that has --json, too.
+func (c *cli) markdownFlag(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&c.markdown, "markdown", false, "print the result in Markdown, for the summary of a CI job")
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		if c.json && c.markdown {
+			return usagef("%s: --json and --markdown print the same in two ways: choose one", verbOf(cmd))
+		}
+		return nil
+	}
 }
 
 // printJSON writes a result for a machine.

@@ -19,7 +19,6 @@ import (
 type compareFlags struct {
 	threshold percentage
 	metrics   []string
-	markdown  bool
 }
 
 func (c *cli) compareCommand() *cobra.Command {
@@ -30,22 +29,19 @@ func (c *cli) compareCommand() *cobra.Command {
 		Long: "Hold two results folders of one study against each other, each firewall against itself, and say what\n" +
 			"became slower or faster and what else differs between the two. It needs neither root nor a testbed.\n\n" +
 			"Exit status 3 means a regression: something is worse, or has no run that counts any more.",
-		Args: cobra.ExactArgs(2),
+		Args: arguments(2, 2),
 		RunE: func(cmd *cobra.Command, dirs []string) error {
 			return unlessInterrupted(cmd.Context(), func() error { return c.compare(dirs[0], dirs[1], flags) })
 		},
 	}
 	cmd.Flags().Var(&flags.threshold, "threshold", "take no change up to this size for one, such as 2%")
 	cmd.Flags().StringSliceVar(&flags.metrics, "metric", nil, "compare these metrics only (default: all that can be)")
-	cmd.Flags().BoolVar(&flags.markdown, "markdown", false, "print Markdown, for the summary of a CI job")
 	c.jsonFlag(cmd)
+	c.markdownFlag(cmd)
 	return cmd
 }
 
 func (c *cli) compare(before, after string, flags compareFlags) error {
-	if c.json && flags.markdown {
-		return usagef("compare: --json and --markdown print the same in two ways: choose one")
-	}
 	contrast, err := contrastOf(before, after, analysis.Limits{Threshold: float64(flags.threshold), Metrics: flags.metrics})
 	if err != nil {
 		return err
@@ -53,7 +49,7 @@ func (c *cli) compare(before, after string, flags compareFlags) error {
 	switch {
 	case c.json:
 		err = c.printJSON(contrast)
-	case flags.markdown:
+	case c.markdown:
 		_, err = fmt.Fprint(c.stdout, contrast.Markdown())
 	default:
 		_, err = fmt.Fprint(c.stdout, contrast.Text())

@@ -42,7 +42,7 @@ func (c *cli) doctorCommand() *cobra.Command {
 		Use:   "doctor",
 		Short: "Check this machine for what the configuration needs",
 		Long:  "Check this machine for what the configuration needs, or the default configuration where there is none.\nEvery finding comes with the command that mends it. Exit status 4: something is missing.",
-		Args:  cobra.NoArgs,
+		Args:  arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.doctor(cmd.Context(), flags)
 		},

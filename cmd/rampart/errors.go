@@ -9,6 +9,7 @@ import (
 
 	"github.com/rampart-bench/rampart/config"
 	"github.com/rampart-bench/rampart/testbed"
+	"github.com/rampart-bench/rampart/testbed/libvirt"
 )
 
 // The exit statuses, which scripts and CI rely on.
@@ -34,7 +35,7 @@ func exitStatus(err error) int {
 		return exitUsage
 	case errors.As(err, &gate):
 		return exitGate
-	case isUnable(err):
+	case isUnable(err), bootOf(err) != nil:
 		return exitMachine
 	}
 	return exitFailed
@@ -97,6 +98,9 @@ func (c *cli) printError(err error) {
 	if mend := mendOf(err); mend != "" {
 		fmt.Fprintf(c.stderr, "hint: %s\n", mend)
 	}
+	if boot := bootOf(err); boot != nil {
+		fmt.Fprintf(c.stderr, "hint: %s\n", boot.Hint)
+	}
 }
 
 // besides is what else went wrong when somebody interrupted: what could not be removed, most of all.
@@ -121,6 +125,13 @@ func mendOf(err error) string {
 		return unable.Mend
 	}
 	return ""
+}
+
+// bootOf is the virtual machine that did not come up. Unlike with a provider that is not there, trying again
+// at once is no remedy.
+func bootOf(err error) *libvirt.BootError {
+	boot, _ := errors.AsType[*libvirt.BootError](err)
+	return boot
 }
 
 // hintsOf lists the hints of an error and of what it wraps, the outermost first.

@@ -34,14 +34,28 @@ func (g *gate) Set(text string) error {
 		*g = given
 		return nil
 	}
-	return fmt.Errorf("use %s or %s", allAgree, noneDisagree)
+	return fmt.Errorf("no such rule: use %s or %s", allAgree, noneDisagree)
 }
 
-// gateFlag adds --gate to a verb that ends with verdicts on claims.
+// gateFlag adds --gate to a verb that ends with verdicts on claims. Its rule may be left out, so it follows
+// an equals sign; what stands behind a space is an argument, which is noticed here.
 func (c *cli) gateFlag(cmd *cobra.Command) {
 	cmd.Flags().Var(&c.gate, "gate", fmt.Sprintf("exit with status %d unless the claims hold: %s (the default rule), or %s, which lets inconclusive ones pass",
 		exitGate, allAgree, noneDisagree))
 	cmd.Flags().Lookup("gate").NoOptDefVal = string(allAgree)
+	check := cmd.Args
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		err := check(cmd, args)
+		if !cmd.Flags().Changed("gate") || len(args) == 0 {
+			return err
+		}
+		for _, arg := range args {
+			if new(gate).Set(arg) == nil && err == nil {
+				err = usagef("%s: the argument %q is a rule of --gate", verbOf(cmd), arg)
+			}
+		}
+		return withHint(err, "a rule follows --gate with an equals sign: --gate=%s or --gate=%s", allAgree, noneDisagree)
+	}
 }
 
 // check refuses a gate that could not fail.

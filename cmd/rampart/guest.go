@@ -51,7 +51,7 @@ func (c *cli) guestCommand() *cobra.Command {
 		Use:    "guest",
 		Short:  "Do a job inside a virtual machine (provider exact starts this)",
 		Hidden: true,
-		Args:   cobra.NoArgs,
+		Args:   arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			guest, err := exact.Enter()
 			if err != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"text/tabwriter"
@@ -15,14 +16,14 @@ func (c *cli) imageCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "image",
 		Short: "Build, list and remove the images that virtual machines boot from",
-		Args:  cobra.NoArgs,
+		Args:  arguments(0, 0),
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	var flags configFlags
 	build := &cobra.Command{
 		Use:   "build",
 		Short: "Build the image of the configuration, unless it is there",
-		Args:  cobra.NoArgs,
+		Args:  arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := flags.load()
 			if err != nil {
@@ -44,14 +45,14 @@ func (c *cli) imageCommand() *cobra.Command {
 	list := &cobra.Command{
 		Use:   "ls",
 		Short: "List the images",
-		Args:  cobra.NoArgs,
+		Args:  arguments(0, 0),
 		RunE:  func(*cobra.Command, []string) error { return c.listImages() },
 	}
 	c.jsonFlag(list)
 	remove := &cobra.Command{
 		Use:   "rm DIGEST...",
 		Short: "Remove images",
-		Args:  cobra.MinimumNArgs(1),
+		Args:  arguments(1, unlimited),
 		RunE:  func(_ *cobra.Command, digests []string) error { return c.removeImages(digests) },
 	}
 	cmd.AddCommand(build, list, remove)
@@ -114,7 +115,11 @@ func (c *cli) removeImages(digests []string) error {
 		return err
 	}
 	for _, digest := range digests {
-		if err := store.Remove(digest); err != nil {
+		err := store.Remove(digest)
+		if wrong, ok := errors.AsType[*images.DigestError](err); ok {
+			return withHint(fmt.Errorf("image rm: %w", wrong), "rampart image ls lists the images; the beginning of a digest is enough where only one begins so")
+		}
+		if err != nil {
 			return err
 		}
 		c.sayf("removed image %s", digest)

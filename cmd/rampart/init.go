@@ -18,7 +18,7 @@ func (c *cli) initCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "init",
 		Short: "Write a commented configuration from a preset",
-		Args:  cobra.NoArgs,
+		Args:  arguments(0, 0),
 		RunE: func(*cobra.Command, []string) error {
 			return c.initialise(preset, path, force)
 		},

@@ -11,6 +11,7 @@ import (
 	"github.com/rampart-bench/rampart/config"
 	"github.com/rampart-bench/rampart/experiments"
 	"github.com/rampart-bench/rampart/experiments/stats"
+	"github.com/rampart-bench/rampart/testbed/exact"
 )
 
 func (c *cli) planCommand() *cobra.Command {
@@ -18,7 +19,7 @@ func (c *cli) planCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plan",
 		Short: "Print what run would do, without touching anything",
-		Args:  cobra.NoArgs,
+		Args:  arguments(0, 0),
 		RunE: func(*cobra.Command, []string) error {
 			cfg, err := flags.load()
 			if err != nil {
@@ -87,7 +88,7 @@ func (c *cli) plan(cfg *config.Config) error {
 		for _, fw := range s.Spec.Firewalls {
 			p.Firewalls = append(p.Firewalls, fw.Name)
 		}
-		if w := tooFewRuns(s.Spec, cfg.Study.Alpha); w != "" {
+		if w := tooFewRuns(s.Spec, cfg.Study.Alpha, provider); w != "" {
 			p.Warnings = append(p.Warnings, w)
 		}
 		list = append(list, p)
@@ -98,15 +99,30 @@ func (c *cli) plan(cfg *config.Config) error {
 	return c.printPlan(list, provider)
 }
 
-// tooFewRuns says, before anything is measured, when no p-value could pass Holm's correction.
-func tooFewRuns(spec experiments.Spec, alpha float64) string {
+// tooFewRuns says, before anything is measured, when no p-value could pass Holm's correction. Under a clock
+// without noise a few repetitions are right, and most findings do not rest on p-values.
+func tooFewRuns(spec experiments.Spec, alpha float64, provider string) string {
 	family := len(spec.Rules) * len(spec.FrameSizes)
 	need := stats.MinRunsForHolm(family, alpha)
 	if spec.Repetitions >= need {
 		return ""
 	}
-	return fmt.Sprintf("no difference can be significant: %d comparisons a pair need %d repetitions to pass Holm's correction, and there are %d",
-		family, need, spec.Repetitions)
+	compared := plural(family, "comparison") + " a pair need"
+	if family == 1 {
+		compared = "the one comparison of a pair needs"
+	}
+	what := "no difference can be significant"
+	if provider == exact.Name {
+		what = "claims, costs of a rule and rampart compare hold blocks against each other, but no single cell can be called slower or faster"
+	}
+	return fmt.Sprintf("%s: %s %d repetitions to pass Holm's correction, and there %s", what, compared, need, areRepetitions(spec.Repetitions))
+}
+
+func areRepetitions(n int) string {
+	if n == 1 {
+		return "is 1"
+	}
+	return fmt.Sprintf("are %d", n)
 }
 
 func (c *cli) printPlan(list []planned, provider string) error {
@@ -119,7 +135,7 @@ func (c *cli) printPlan(list []planned, provider string) error {
 		fmt.Fprintf(table, "firewalls\t%s\n", strings.Join(p.Firewalls, ", "))
 		fmt.Fprintf(table, "rules\t%s\n", join(p.Rules))
 		fmt.Fprintf(table, "frame sizes\t%s bytes\n", join(p.FrameSizes))
-		fmt.Fprintf(table, "runs\t%d = %d treatments x %d repetitions, over %s\n", p.Runs, p.Treatments, p.Repetitions, plural(p.Boots, "boot"))
+		fmt.Fprintf(table, "runs\t%d = %s x %s, over %s\n", p.Runs, plural(p.Treatments, "treatment"), plural(p.Repetitions, "repetition"), plural(p.Boots, "boot"))
 		fmt.Fprintf(table, "order\t%s, seed %d, %s\n", p.Order, p.Seed, p.Digest)
 		for _, w := range p.Warnings {
 			fmt.Fprintf(table, "note\t%s\n", w)
@@ -132,8 +148,8 @@ func (c *cli) printPlan(list []planned, provider string) error {
 		bytes += p.EstimateB
 		runs += p.Runs
 	}
-	_, err := fmt.Fprintf(c.stdout, "%d runs, about %s with provider %s, about %.0f MB of records\n",
-		runs, short(time.Duration(seconds*float64(time.Second))), provider, float64(bytes)/1e6)
+	_, err := fmt.Fprintf(c.stdout, "%s, about %s with provider %s, about %.0f MB of records\n",
+		plural(runs, "run"), short(time.Duration(seconds*float64(time.Second))), provider, float64(bytes)/1e6)
 	return err
 }
 

@@ -34,7 +34,7 @@ func (c *cli) reportCommand() *cobra.Command {
 		Long: "Render the report of a results folder again from its records. It needs neither root nor a testbed.\n\n" +
 			"Several folders make one report, into the folder given with --out, in which the claims stand side by\n" +
 			"side. Their records are never pooled.",
-		Args: cobra.MinimumNArgs(1),
+		Args: arguments(1, unlimited),
 		RunE: func(cmd *cobra.Command, dirs []string) error {
 			if len(dirs) > 1 {
 				return unlessInterrupted(cmd.Context(), func() error { return c.reportSeveral(dirs, flags) })
@@ -47,6 +47,7 @@ func (c *cli) reportCommand() *cobra.Command {
 	cmd.Flags().StringArrayVar(&flags.exports, "export", nil, "also write the records to `FILE`: .csv, .parquet, or .bench for benchstat")
 	c.gateFlag(cmd)
 	c.jsonFlag(cmd)
+	c.markdownFlag(cmd)
 	return cmd
 }
 
@@ -111,19 +112,29 @@ func (c *cli) renderNow(dir string, spec report.Spec) error {
 	if err != nil {
 		return fmt.Errorf("report %s: %w", dir, err)
 	}
-	if c.json {
-		if err := c.printJSON(in.Findings); err != nil {
-			return err
-		}
-	} else {
-		fmt.Fprint(c.stdout, report.Summary(in.Findings))
-		fmt.Fprintf(c.stdout, "records  %s\n", in.RecordsDigest)
-		c.printPages(files)
+	if err := c.printVerdicts(in, files); err != nil {
+		return err
 	}
 	if err := anyCounts(in.Findings); err != nil {
 		return withHint(fmt.Errorf("report %s: %w", dir, err), "the report counts the runs that do not, with their reasons; rampart doctor looks for the cause")
 	}
 	return c.gate.judge(claimsOf(in.Findings))
+}
+
+// printVerdicts prints the outcome for a person, for the summary of a CI job, where no file stands beside it, or
+// all of it for a machine.
+func (c *cli) printVerdicts(in report.Input, files []string) error {
+	switch {
+	case c.json:
+		return c.printJSON(in.Findings)
+	case c.markdown:
+		fmt.Fprint(c.stdout, report.MarkdownSummary(in.Findings))
+	default:
+		fmt.Fprint(c.stdout, report.Summary(in.Findings))
+		fmt.Fprintf(c.stdout, "records  %s\n", in.RecordsDigest)
+		c.printPages(files)
+	}
+	return nil
 }
 
 // anyCounts refuses to call a study done of which not one run entered the statistics.
@@ -151,6 +162,9 @@ func (c *cli) printPages(files []string) {
 func (c *cli) reportSeveral(dirs []string, flags reportFlags) error {
 	if flags.out == "" {
 		return usagef("report: several folders make a report of their own: say where it goes with --out DIR")
+	}
+	if c.markdown {
+		return usagef("report: --markdown is for one folder; the report.md of several is Markdown already")
 	}
 	if len(flags.exports) > 0 {
 		return usagef("report: --export is for one folder: records of several are never pooled")

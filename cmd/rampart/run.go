@@ -38,7 +38,7 @@ func (c *cli) runCommand() *cobra.Command {
 			"A run that was interrupted goes on where it stopped: in the folder given with --out, else in the\n" +
 			"newest unfinished folder of the same plan below results/. A testbed that `rampart up` left up is\n" +
 			"used and left up.",
-		Args: cobra.NoArgs,
+		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.runStudy(cmd.Context(), flags)
 		},

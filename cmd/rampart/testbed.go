@@ -29,7 +29,7 @@ func (c *cli) upCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Bring the testbed up and leave it up",
-		Args:  cobra.NoArgs,
+		Args:  arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.up(cmd.Context(), flags)
 		},
@@ -134,7 +134,7 @@ func (c *cli) downCommand() *cobra.Command {
 		Use:   "down [NAME]",
 		Short: "Remove the testbed, or what is left of it",
 		Long:  "Remove the testbed of the configuration, or the one called NAME, with every provider that works here.\nIt needs no state: a testbed whose process was killed is found by its name.",
-		Args:  cobra.MaximumNArgs(1),
+		Args:  arguments(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.down(cmd.Context(), flags, args)
 		},
@@ -208,7 +208,7 @@ func (c *cli) statusCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "List the testbeds on this machine",
-		Args:  cobra.NoArgs,
+		Args:  arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.status(cmd.Context(), flags)
 		},
@@ -271,7 +271,7 @@ func (c *cli) sshCommand() *cobra.Command {
 		Use:   "ssh NODE [-- COMMAND [ARG...]]",
 		Short: "Open a shell on a node, or run a command there",
 		Long:  "Open a shell on a node, or run a command there, whose exit status is then that of rampart.",
-		Args:  cobra.MinimumNArgs(1),
+		Args:  arguments(1, unlimited),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.ssh(cmd.Context(), flags, testbed.Role(args[0]), args[1:])
 		},

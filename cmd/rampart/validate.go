@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
@@ -19,7 +20,7 @@ func (c *cli) validateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "validate",
 		Short: "Check a configuration without touching anything",
-		Args:  cobra.NoArgs,
+		Args:  arguments(0, 0),
 		RunE: func(*cobra.Command, []string) error {
 			cfg, err := flags.load()
 			if c.json {
@@ -28,7 +29,7 @@ func (c *cli) validateCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(c.stdout, "the configuration is right: %d experiments, %d claims\n", len(cfg.Experiments), len(cfg.Study.Claims))
+			fmt.Fprintf(c.stdout, "the configuration is right: %s, %s\n", plural(len(cfg.Experiments), "experiment"), plural(len(cfg.Study.Claims), "claim"))
 			return nil
 		},
 	}
@@ -87,6 +88,9 @@ func (c *cli) format(paths []string, check bool) error {
 	if err != nil {
 		return err
 	}
+	if len(files) == 0 {
+		return withHint(usagef("fmt: there is no *.hcl file in %s", strings.Join(paths, ", ")), "name a file or a directory that has one; rampart init writes one")
+	}
 	unformatted := 0
 	for _, file := range files {
 		changed, err := c.formatFile(file, check)
@@ -98,9 +102,16 @@ func (c *cli) format(paths []string, check bool) error {
 		}
 	}
 	if check && unformatted > 0 {
-		return gatef("rampart fmt formats them", "fmt: %d files are not formatted", unformatted)
+		return gatef("rampart fmt formats them", "fmt: %s not formatted", areFiles(unformatted))
 	}
 	return nil
+}
+
+func areFiles(n int) string {
+	if n == 1 {
+		return "1 file is"
+	}
+	return plural(n, "file") + " are"
 }
 
 // formatFile formats one file and reports, and prints, whether it had to change.

@@ -18,13 +18,13 @@ func (c *cli) versionCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print what this program was built from",
-		Args:  cobra.NoArgs,
+		Args:  arguments(0, 0),
 		RunE: func(*cobra.Command, []string) error {
 			build := describeBuild()
 			if c.json {
 				return c.printJSON(build)
 			}
-			fmt.Fprintf(c.stdout, "rampart %s (revision %s, %s)\n", build.Version, orUnknown(build.Revision), build.Go)
+			fmt.Fprintln(c.stdout, versionLine(build))
 			return nil
 		},
 	}
@@ -32,8 +32,13 @@ func (c *cli) versionCommand() *cobra.Command {
 	return cmd
 }
 
-// describeBuild reads what the Go tool stamped into the binary, and the binary's own digest.
-func describeBuild() record.Build {
+// versionLine is the build in words, for version and --version.
+func versionLine(b record.Build) string {
+	return fmt.Sprintf("rampart %s (revision %s, %s)", b.Version, orUnknown(b.Revision), b.Go)
+}
+
+// stamped is what the Go tool stamped into the binary.
+func stamped() record.Build {
 	build := record.Build{Version: "unknown", Go: runtime.Version()}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		build.Version = info.Main.Version
@@ -46,6 +51,12 @@ func describeBuild() record.Build {
 			}
 		}
 	}
+	return build
+}
+
+// describeBuild is what the binary was built from, with its own digest.
+func describeBuild() record.Build {
+	build := stamped()
 	if sum, err := executableDigest(); err == nil {
 		build.SHA256 = sum
 	}

@@ -48,7 +48,7 @@ func (p *Provider) requirements(s state, role testbed.Role, d *instance, config 
 	}
 }
 
-// meet waits for each requirement in turn. The error names the one that was not met, what to do, and
+// meet waits for each requirement in turn. The error names the one that was not met, carries what to do, and
 // shows the end of the console.
 func meet(ctx context.Context, log *slog.Logger, role testbed.Role, c *console, all []requirement) error {
 	for _, r := range all {
@@ -71,7 +71,8 @@ func meet(ctx context.Context, log *slog.Logger, role testbed.Role, c *console, 
 // consoleLines is how many lines of a console an error shows.
 const consoleLines = 20
 
-// BootError says which step of a node's start failed.
+// BootError says which step of a node's start failed. Its text is without the hint, which the caller has
+// to show.
 type BootError struct {
 	Role    testbed.Role
 	Step    string   // such as "kernel booted"
@@ -82,7 +83,7 @@ type BootError struct {
 
 func (e *BootError) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "wait for node %s: %s: %v: %s", e.Role, e.Step, e.err, e.Hint)
+	fmt.Fprintf(&b, "wait for node %s: %s: %v", e.Role, e.Step, e.err)
 	if len(e.Console) == 0 {
 		b.WriteString("\nits console is empty")
 		return b.String()

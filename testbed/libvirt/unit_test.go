@@ -195,10 +195,10 @@ func TestMeet(t *testing.T) {
 		{"second", time.Millisecond, "look there", never},
 	})
 	var boot *BootError
-	if !errors.As(err, &boot) || boot.Step != "second" || boot.Role != testbed.Sender {
+	if !errors.As(err, &boot) || boot.Step != "second" || boot.Role != testbed.Sender || boot.Hint != "look there" {
 		t.Fatalf("got %v", err)
 	}
-	for _, want := range []string{"node sender", "second: not within 1ms", "look there", "| two"} {
+	for _, want := range []string{"node sender", "second: not within 1ms", "| two"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("error lacks %q:\n%v", want, err)
 		}
