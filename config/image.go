@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/rampart-bench/rampart/images"
 )
@@ -21,7 +22,20 @@ func imageSchema() *schema {
 	}
 }
 
+// readImage also reports what only a look at the whole image shows to be wrong, such as the name of a package.
 func readImage(b *body) images.Spec {
+	before := len(b.r.diags)
+	spec := imageOf(b)
+	if err := spec.Validate(); err != nil && !b.r.failedSince(before) {
+		for mistake := range strings.Lines(err.Error()) {
+			mistake = strings.TrimPrefix(strings.TrimSpace(mistake), fmt.Sprintf("image %q: ", spec.Name))
+			b.r.fail(b.rng, fmt.Sprintf("Image %q cannot be built", cut(spec.Name, 40)), "%s.", mistake)
+		}
+	}
+	return spec
+}
+
+func imageOf(b *body) images.Spec {
 	spec := images.Spec{
 		Name:   b.label,
 		Suite:  b.text("suite"),
