@@ -359,6 +359,7 @@ func (t *trial) measureLatency(ctx context.Context) error {
 		return fmt.Errorf("none of %d probes was answered", trips.Sent)
 	}
 	t.latency(trips)
+	t.rec.Prober = &record.Prober{Late: trips.Late, Realtime: trips.Realtime}
 	// A driver that does not stamp what it sends would make samples of another kind, which are never
 	// to be mixed with these; veth and virtio-net both do.
 	stamps := record.Check{Name: "kernel time-stamps at both ends", Want: true, Got: trips.KernelStamps, OK: trips.KernelStamps}
@@ -401,6 +402,10 @@ func (t *trial) throughput(s traffic.Stream, a traffic.Account) {
 	t.metric("loss", float64(s.Lost)/float64(s.Lost+s.ReceiverFrames), "1")
 	if s.Sender.Tool == traffic.Iperf3 { // netperf measures none
 		t.metric("jitter", s.JitterMS*1e3, "us")
+	}
+	t.rec.Ends = map[string]record.End{
+		string(testbed.Sender):   {CPUPercent: s.Sender.CPU, Preferred: s.Sender.Preferred},
+		string(testbed.Receiver): {CPUPercent: s.Receiver.CPU, Preferred: s.Receiver.Preferred},
 	}
 	if bound, reason := traffic.SenderBound(s, a.DUT, a.Receiver); bound {
 		t.rec.Status, t.rec.Error = record.SenderBound, reason

@@ -30,7 +30,9 @@ func synthetic(ts *testscript.TestScript, neg bool, args []string) {
 	features, err := json.Marshal(map[string]any{"parameters": map[string]string{"flags": "-accel synthetic"}})
 	ts.Check(err)
 	environment := record.Environment{OS: "none", Kernel: m.kernel, CPU: "none", CPUs: 1}
-	folder, err := record.Create(ts.MkAbs(args[0]), record.Manifest{
+	reserved, err := record.Reserve(ts.MkAbs(args[0]))
+	ts.Check(err)
+	folder, err := reserved.Create(record.Manifest{
 		Rampart: record.Build{Version: "synthetic"}, Created: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
 		Configuration: map[string]string{}, PlanDigests: map[string]string{}, Study: study, Testbed: json.RawMessage("{}"), Features: features,
 		Clock: m.clock, Provider: "synthetic", Host: environment, Nodes: map[string]record.Environment{"firewall": environment},

@@ -84,9 +84,24 @@ func (a *analyzer) experiment(d *data) {
 		a.warnings.add(fmt.Sprintf("%s: intervals and p of single cells speak of the %d boots that were measured; claims and costs of a rule speak of boots in general", d.experiment.Name, boots),
 			"judge by the claims")
 	}
+	if p := d.probers; p.lateRuns > 0 {
+		a.warnings.add(fmt.Sprintf("%s: %s sent late in %s, since the machine had something else to do; the schedule moved by as much", d.experiment.Name, areProbes(p.lateProbes), plural(p.lateRuns, "run")),
+			"measure on a machine that does nothing else")
+	}
+	if p := d.probers; p.ordinary > 0 {
+		a.warnings.add(fmt.Sprintf("%s: in %s the prober was not allowed to run before other processes, which widens the figures", d.experiment.Name, plural(p.ordinary, "run")),
+			"run as root, or give the program CAP_SYS_NICE")
+	}
 	if primary := PrimaryMetric(d.experiment.Measurement); d.count.OK > 0 && !slices.Contains(d.metricNames(), primary) {
 		a.warnings.add(fmt.Sprintf("%s: no run has the metric %s", d.experiment.Name, primary), "see what the agents logged")
 	}
+}
+
+func areProbes(n int) string {
+	if n == 1 {
+		return "1 probe was"
+	}
+	return plural(n, "probe") + " were"
 }
 
 func (a *analyzer) cells(d *data, metric string) {

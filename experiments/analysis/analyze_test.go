@@ -162,6 +162,28 @@ func TestSameRecordsSameBytes(t *testing.T) {
 	}
 }
 
+// A prober that was late, or could be interrupted, fails no run, and its reader is told; one that kept its time is
+// nobody's concern.
+func TestHowTheProberFared(t *testing.T) {
+	s := small(6)
+	records := list(truth{noise: 0.01, seed: 1}.records(s))
+	for i := range records {
+		records[i].Prober = &record.Prober{Realtime: true}
+	}
+	if f := analyze(t, s, sequence(records)); hasWarning(f, "prober") || hasWarning(f, "late") {
+		t.Errorf("a prober that did well is in %v", f.Warnings)
+	}
+	records[0].Prober = &record.Prober{Late: 1, Realtime: true}
+	records[1].Prober = &record.Prober{Late: 2}
+	records[2].Status, records[2].Error, records[2].Prober = record.Failed, "it broke", &record.Prober{Late: 9}
+	f := analyze(t, s, sequence(records))
+	for _, want := range []string{"latency: 3 probes were sent late in 2 runs", "latency: in 1 run the prober was not allowed"} {
+		if !hasWarning(f, want) {
+			t.Errorf("no warning %q in %v", want, f.Warnings)
+		}
+	}
+}
+
 func TestTooFewRunsSayHowMany(t *testing.T) {
 	s := small(3)
 	f := analyze(t, s, truth{noise: 0.01, seed: 1}.records(s))

@@ -41,8 +41,28 @@ type data struct {
 	boots      map[int]int       // block -> boot, of runs that count
 	count      RunCount
 	excluded   map[Exclusion]int // with Runs = 0 -> runs
+	probers    probers
 	lastEnd    time.Time
 	lastBoot   int
+}
+
+// probers counts the runs that count by how their prober fared.
+type probers struct {
+	lateRuns, lateProbes int
+	ordinary             int // runs in which other processes could come between a probe and its answer
+}
+
+func (p *probers) add(fared *record.Prober) {
+	if fared == nil {
+		return
+	}
+	if fared.Late > 0 {
+		p.lateRuns++
+		p.lateProbes += fared.Late
+	}
+	if !fared.Realtime {
+		p.ordinary++
+	}
 }
 
 // A collector takes records one by one and keeps of each only its values.
@@ -134,6 +154,7 @@ func (d *data) add(r *record.Record) error {
 	case record.OK:
 		d.count.OK++
 		d.boots[r.Block] = r.Boot
+		d.probers.add(r.Prober)
 		return d.keep(r)
 	case record.Failed:
 		d.count.Failed++

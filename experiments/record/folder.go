@@ -47,15 +47,6 @@ var ErrNotEmpty = errors.New("the folder is not empty: `rampart run --out` on a 
 // ErrMoved says that the records are no longer where they were opened.
 var ErrMoved = errors.New("the results folder was moved or removed while it is being written to")
 
-// Create makes a results folder, as [Reserve] does, with its manifest.
-func Create(dir string, m Manifest) (*Folder, error) {
-	r, err := Reserve(dir)
-	if err != nil {
-		return nil, err
-	}
-	return r.Create(m)
-}
-
 // A Reservation is a results folder that has no manifest yet: it is known to be ours and writable
 // before a testbed, which takes minutes, can say what it is. Its end is Create or Cancel.
 type Reservation struct {
@@ -160,7 +151,7 @@ func lock(dir string) (*os.File, error) {
 // Open locks a results folder in order to continue it. It reads what is done, cuts off a torn last
 // line (see [Folder.Torn]), and refuses a folder whose records are damaged or name a run twice.
 func Open(dir string) (*Folder, error) {
-	// Before the lock, as in Create; open reads it again behind it.
+	// Before the lock, as in Reserve; open reads it again behind it.
 	if _, err := ReadManifest(dir); err != nil {
 		return nil, err
 	}

@@ -39,10 +39,19 @@ var sameJSON = cmp.Comparer(func(a, b json.RawMessage) bool {
 	return json.Unmarshal(a, &x) == nil && json.Unmarshal(b, &y) == nil && cmp.Equal(x, y)
 })
 
+// createIn makes a results folder as a run does.
+func createIn(dir string) (*Folder, error) {
+	reserved, err := Reserve(dir)
+	if err != nil {
+		return nil, err
+	}
+	return reserved.Create(manifest())
+}
+
 func create(t *testing.T) (*Folder, string) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "deep", "results")
-	f, err := Create(dir, manifest())
+	f, err := createIn(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,12 +161,12 @@ func TestOpenRefusesDamage(t *testing.T) {
 func TestCreateRefuses(t *testing.T) {
 	f, dir := create(t)
 	f.Close()
-	if _, err := Create(dir, manifest()); !errors.Is(err, ErrNotEmpty) {
+	if _, err := createIn(dir); !errors.Is(err, ErrNotEmpty) {
 		t.Errorf("create over results: %v", err)
 	}
 	other := t.TempDir()
 	os.WriteFile(filepath.Join(other, "thesis.tex"), nil, 0o644)
-	if _, err := Create(other, manifest()); !errors.Is(err, ErrNotEmpty) || !strings.Contains(err.Error(), "thesis.tex") {
+	if _, err := createIn(other); !errors.Is(err, ErrNotEmpty) || !strings.Contains(err.Error(), "thesis.tex") {
 		t.Errorf("create in a folder of something else: %v", err)
 	}
 	if _, err := os.Stat(filepath.Join(other, RecordsName)); !errors.Is(err, fs.ErrNotExist) {
@@ -167,7 +176,7 @@ func TestCreateRefuses(t *testing.T) {
 	killed := t.TempDir()
 	os.WriteFile(filepath.Join(killed, RecordsName), nil, 0o644)
 	os.WriteFile(filepath.Join(killed, "."+ManifestName+"123"), []byte("{"), 0o644)
-	again, err := Create(killed, manifest())
+	again, err := createIn(killed)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -257,7 +266,7 @@ func TestFullDisk(t *testing.T) {
 	}
 	t.Cleanup(func() { unix.Unmount(mount, unix.MNT_DETACH) })
 	dir := filepath.Join(mount, "results")
-	f, err := Create(dir, manifest())
+	f, err := createIn(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -309,7 +318,7 @@ func TestKillWhileAppending(t *testing.T) {
 	}
 	for i := range 8 {
 		dir := filepath.Join(t.TempDir(), "results")
-		f, err := Create(dir, manifest())
+		f, err := createIn(dir)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -354,17 +363,13 @@ func appendForEver(dir string) {
 }
 
 func TestWriterRefuses(t *testing.T) {
-	w, torn, err := OpenWriter(filepath.Join(t.TempDir(), RecordsName))
-	if err != nil || torn != nil {
-		t.Fatal(torn, err)
-	}
-	defer w.Close()
+	f, _ := create(t)
 	bad := run(1)
 	bad.Status = "fine"
-	if err := w.Append(bad); err == nil || !strings.Contains(err.Error(), "latency/1") {
+	if err := f.Append(bad); err == nil || !strings.Contains(err.Error(), "latency/1") {
 		t.Error(err)
 	}
-	if w.size != 0 {
+	if f.writer.size != 0 {
 		t.Error("a refused record was written")
 	}
 }
@@ -390,7 +395,7 @@ func TestReservation(t *testing.T) {
 func TestMovedFolder(t *testing.T) {
 	root := t.TempDir()
 	dir, away := filepath.Join(root, "here"), filepath.Join(root, "away")
-	folder, err := Create(dir, manifest())
+	folder, err := createIn(dir)
 	if err != nil {
 		t.Fatal(err)
 	}

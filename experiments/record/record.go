@@ -62,8 +62,30 @@ type Record struct {
 	// sent. They are never a unit of replication.
 	Samples map[string][]int64 `json:"samples,omitempty"`
 	Checks  []Check            `json:"checks,omitempty"`
+	// Prober is how the prober fared, and Ends how each end of a stream did ("sender", "receiver"): what
+	// fails no run, and yet is in its figures.
+	Prober *Prober        `json:"prober,omitempty"`
+	Ends   map[string]End `json:"ends,omitempty"`
 	// PhasesS splits ElapsedS: renew, load, verify, control, warm_up, measure, account, unload; seconds.
 	PhasesS map[string]float64 `json:"phases_s,omitempty"`
+}
+
+// A Prober is how well the prober of round trips could keep its time.
+type Prober struct {
+	// Late counts probes, warm-up included, that were sent more than an interval after their time: the
+	// machine had something else to do.
+	Late int `json:"late"`
+	// Realtime is true when it ran before every ordinary process (SCHED_FIFO).
+	Realtime bool `json:"realtime"`
+}
+
+// An End is the process at one end of a stream.
+type End struct {
+	// CPUPercent is its share of one processor, as it says itself: a sender near 100 could not have sent more.
+	// netperf, which would have to look while it measures, is not asked.
+	CPUPercent float64 `json:"cpu_percent,omitzero"`
+	// Preferred is true when it was scheduled before others.
+	Preferred bool `json:"preferred"`
 }
 
 // A Manifest says where the records came from. What other packages own is kept as they wrote it.
