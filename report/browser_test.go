@@ -81,6 +81,7 @@ func TestPageInBrowser(t *testing.T) {
 		quiet(t, ctx, written(t, full(), ""))
 		t.Run("phone", func(t *testing.T) { fitsPhone(t, ctx) })
 		t.Run("dark", func(t *testing.T) { legible(t, ctx, "dark") })
+		t.Run("print", func(t *testing.T) { printsOpen(t, ctx) })
 	})
 	t.Run("hostile", func(t *testing.T) {
 		quiet(t, ctx, written(t, hostileInput(), hostile))
@@ -171,6 +172,9 @@ func quiet(t *testing.T, parent context.Context, url string) {
 
 // unfold opens everything that is folded away.
 const unfold = `document.querySelectorAll("details").forEach(d => d.open = true), true`
+
+// fold closes it again.
+const fold = `document.querySelectorAll("details").forEach(d => d.open = false), true`
 
 func fitsPhone(t *testing.T, ctx context.Context) {
 	evaluate[bool](t, ctx, unfold)
@@ -271,5 +275,21 @@ func printable(t *testing.T, ctx context.Context) {
 	pages := len(regexp.MustCompile(`/Type\s*/Page\b`).FindAll(pdf, -1))
 	if !bytes.HasPrefix(pdf, []byte("%PDF-")) || pages < 2 {
 		t.Errorf("%d bytes of PDF with %d pages", len(pdf), pages)
+	}
+}
+
+// printsOpen wants on paper what is folded away on a screen: who holds a sheet cannot open anything. Chromium
+// writes the elements of a page into the PDF as a tree, with a TR for every row of a table.
+func printsOpen(t *testing.T, ctx context.Context) {
+	evaluate[bool](t, ctx, fold)
+	rows := evaluate[int](t, ctx, `document.querySelectorAll("tr").length`)
+	hidden := evaluate[int](t, ctx, `document.querySelectorAll("details:not([open]) tr").length`)
+	pdf, err := chromedp.Run(ctx, chromedp.PrintToPDF(chromedp.PDFPaper(chromedp.PaperA4), chromedp.PDFOutlineAndTagged()))
+	if err != nil {
+		t.Fatalf("print to PDF: %v", err)
+	}
+	printed := len(regexp.MustCompile(`/S\s*/TR\b`).FindAll(pdf, -1))
+	if hidden == 0 || printed != rows {
+		t.Errorf("%d rows of tables on paper, want %d, %d of them folded away on a screen", printed, rows, hidden)
 	}
 }

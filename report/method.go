@@ -1,6 +1,7 @@
 package report
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"sort"
@@ -102,7 +103,7 @@ func (b *builder) method() []document.Block {
 	}
 	return append(out,
 		document.Heading("What makes a run"),
-		document.Paragraph("A run follows a protocol: load the rule-set and time it; read it back from the kernel; show that a probe which no entry accepts is dropped and that one which should pass passes; warm up; measure, with no other traffic on the links; read back again and hold counters against what was sent and received; unload, and look that nothing is left. Each step that proves something leaves a check in the record."),
+		document.Paragraph("A run follows a protocol: load the rule-set and time it; read it back from the kernel; show that a probe which no entry accepts is dropped and that one which should pass passes; warm up; measure, with no other traffic on the links; read the counters of rules, interfaces and protocols and hold them against what was sent and received; unload, and look that nothing is left. Each step that proves something leaves a check in the record."),
 		document.Paragraph(b.checkNames()),
 		document.Paragraph("N rules are N entries, the same in every engine: N − 2 addresses that never occur, drawn from 198.18.0.0/15 by the seed, and the receiver's and the sender's address; policy drop. Frame sizes count the Ethernet frame with its FCS (RFC 2544)."),
 		document.Heading("Statistics"),
@@ -241,6 +242,9 @@ func (b *builder) threats() []document.Block {
 			items = append(items, e.Name+" crosses the firewall twice, once a direction, and includes the work of both ends. The reply does not walk the list to the same entry as the request.")
 		}
 	}
+	if links := b.offloading(); len(links) > 0 {
+		items = append(items, fmt.Sprintf("Offloads were left on (%s): the stack of a node may join several frames into one or leave their checksums to a NIC, so what the firewall handles need not be the frame that the frame size names, and costs of a frame come out too low.", enumerate(links)))
+	}
 	items = append(items,
 		position(b.f.Study)+" Rule-sets in use are shaped otherwise.",
 		"One machine, one kernel, one boot each are one sample of machines, kernels and boots. The intervals say nothing about others"+boots(b.f.Study)+".",
@@ -252,6 +256,25 @@ func (b *builder) threats() []document.Block {
 		items = append(items, "No A/A pair was measured: nothing shows what this set-up calls a difference between two identical firewalls.")
 	}
 	return []document.Block{document.Paragraph(b.clock()), document.List(items)}
+}
+
+// offloading names the links whose offloads were left on, as the testbed was asked for.
+func (b *builder) offloading() (links []string) {
+	var built struct {
+		Links []struct {
+			Name     string `json:"name"`
+			Offloads bool   `json:"offloads"`
+		} `json:"links"`
+	}
+	if json.Unmarshal(b.in.Manifest.Testbed, &built) != nil {
+		return nil // of a version that says it otherwise; the testbed is printed as it stands
+	}
+	for _, l := range built.Links {
+		if l.Offloads {
+			links = append(links, "link "+l.Name)
+		}
+	}
+	return links
 }
 
 // positionWords says which entries match the traffic.

@@ -238,6 +238,26 @@ func TestThreatsNameThePosition(t *testing.T) {
 	}
 }
 
+// Offloads change what a frame is, so that they were on is said where it matters, and not where they were off.
+func TestThreatsNameOffloads(t *testing.T) {
+	const want = "Offloads were left on (link inside)"
+	for bed, said := range map[string]bool{
+		`{"links":[{"name":"inside","offloads":true},{"name":"outside","offloads":false}]}`:  true,
+		`{"links":[{"name":"inside","offloads":false},{"name":"outside","offloads":false}]}`: false,
+		`{"name":"demo"}`: false,
+	} {
+		in := small().input()
+		in.Manifest.Testbed = json.RawMessage(bed)
+		list, err := files(in, Spec{Formats: []string{Markdown}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(string(list[0].data), want); got != said {
+			t.Errorf("%s: said %t", bed, got)
+		}
+	}
+}
+
 func TestReproduceWithWhatWasFound(t *testing.T) {
 	m := small().manifest()
 	m.Configuration = map[string]string{"my study.hcl": ""}
