@@ -586,19 +586,6 @@ func TestUserNamespace(t *testing.T) {
 	}
 }
 
-func TestVersion(t *testing.T) {
-	for engine, want := range map[string]string{IptablesLegacy: "(legacy)", IptablesNFT: "(nf_tables)"} {
-		version, err := mustNew(t, engine, Indexed).(Versioner).Version(t.Context())
-		var missing *UnavailableError
-		if errors.As(err, &missing) {
-			skip(t, "%v", err)
-		}
-		if err != nil || !strings.Contains(version, want) || !strings.Contains(version, "ipset v") {
-			t.Errorf("%s: %q, %v", engine, version, err)
-		}
-	}
-}
-
 // TestLarge loads what issue 2 asks for.
 func TestLarge(t *testing.T) {
 	eachArm(t, func(t *testing.T, engine, lookup string) {

@@ -117,11 +117,6 @@ type Cleaner interface {
 	Clean(ctx context.Context) ([]Check, error)
 }
 
-// A Versioner names the programs that the engine runs and their versions, for the manifest.
-type Versioner interface {
-	Version(ctx context.Context) (string, error)
-}
-
 // UnavailableError says that this system cannot run an engine, or lacks a setting.
 type UnavailableError struct {
 	Engine  string

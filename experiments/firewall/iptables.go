@@ -25,10 +25,9 @@ type iptablesEngine struct {
 type legacyEngine struct{ iptablesEngine }
 
 var (
-	_ Engine    = (*iptablesEngine)(nil)
-	_ Counter   = (*iptablesEngine)(nil)
-	_ Cleaner   = (*iptablesEngine)(nil)
-	_ Versioner = (*iptablesEngine)(nil)
+	_ Engine  = (*iptablesEngine)(nil)
+	_ Counter = (*iptablesEngine)(nil)
+	_ Cleaner = (*iptablesEngine)(nil)
 
 	_ Engine   = (*legacyEngine)(nil)
 	_ Resident = (*legacyEngine)(nil)
@@ -264,22 +263,4 @@ func (e *legacyEngine) Residue(context.Context) (string, error) {
 		return "", err
 	}
 	return "the table filter and its hooks at input, forward and output", nil
-}
-
-// Version implements [Versioner].
-func (e *iptablesEngine) Version(ctx context.Context) (string, error) {
-	version, err := e.tool.version(ctx)
-	if err != nil || e.lookup != Indexed {
-		return version, err
-	}
-	path, err := find(e.Name(), "ipset")
-	if err != nil {
-		return "", err
-	}
-	out, err := run(ctx, nil, path, "version")
-	if err != nil {
-		return "", fmt.Errorf("ask %s for its version: %w", path, err)
-	}
-	ipset, _, _ := strings.Cut(string(out), ",")
-	return version + ", " + ipset, nil
 }

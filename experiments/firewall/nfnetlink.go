@@ -1,11 +1,13 @@
 package firewall
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -241,8 +243,9 @@ type matchRule struct {
 func forwardRules(table, chain string) (rules []matchRule, others int, err error) {
 	request := appendString(nil, unix.NFTA_RULE_TABLE, table)
 	request = appendString(request, unix.NFTA_RULE_CHAIN, chain)
+	var reader ruleReader
 	err = dump(unix.NFNL_SUBSYS_NFTABLES, unix.NFT_MSG_GETRULE, unix.NFPROTO_IPV4, request, func(_ uint8, attrs []byte) error {
-		rule, ok := parseRule(attrs)
+		rule, ok := reader.read(attrs)
 		if !ok {
 			others++
 		}
@@ -267,8 +270,9 @@ func readRules(table, chain string, handles []uint64) (rules []matchRule, err er
 		request = appendString(request, unix.NFTA_RULE_CHAIN, chain)
 		requests = append(requests, appendAttribute(request, unix.NFTA_RULE_HANDLE, binary.BigEndian.AppendUint64(nil, handle)))
 	}
+	var reader ruleReader
 	err = get(unix.NFNL_SUBSYS_NFTABLES, unix.NFT_MSG_GETRULE, unix.NFPROTO_IPV4, requests, func(_ uint8, attrs []byte) error {
-		rule, _ := parseRule(attrs)
+		rule, _ := reader.read(attrs)
 		rules = append(rules, rule)
 		return nil
 	})
@@ -278,32 +282,80 @@ func readRules(table, chain string, handles []uint64) (rules []matchRule, err er
 	return rules, nil
 }
 
-// parseRule reads one rule's attributes and reports whether it is exactly the four expressions that
-// nft makes of "ip saddr ADDRESS counter accept" or "ip saddr @SET counter accept".
-func parseRule(attrs []byte) (rule matchRule, ok bool) {
-	rule.handle = be64(attribute(attrs, unix.NFTA_RULE_HANDLE))
+// A ruleReader reads rules one after the other. Rules of a chain are alike but for the address and the
+// counters, so it goes through the attributes of one only, and then looks whether the others have the same
+// bytes everywhere else.
+type ruleReader struct {
+	form  []byte    // expressions of a rule that was read attribute by attribute
+	holes ruleHoles // where the others may differ
+}
+
+// ruleHoles are offsets of values in the expressions of a rule.
+type ruleHoles struct{ source, packets, octets int }
+
+func (r *ruleReader) read(attrs []byte) (matchRule, bool) {
+	expressions, handle := attribute(attrs, unix.NFTA_RULE_EXPRESSIONS), be64(attribute(attrs, unix.NFTA_RULE_HANDLE))
+	if r.isAlike(expressions) {
+		return matchRule{
+			source: binary.BigEndian.Uint32(expressions[r.holes.source:]),
+			handle: handle,
+			count:  Count{Packets: be64(expressions[r.holes.packets:][:8]), Bytes: be64(expressions[r.holes.octets:][:8])},
+		}, true
+	}
+	rule, holes, ok := parseRule(expressions)
+	if !ok {
+		return matchRule{}, false
+	}
+	rule.handle = handle
+	if rule.set == "" {
+		r.form, r.holes = slices.Clone(expressions), holes
+	}
+	return rule, true
+}
+
+// isAlike reports whether expressions differ from the form in its holes only.
+func (r *ruleReader) isAlike(expressions []byte) bool {
+	if r.form == nil || len(expressions) != len(r.form) {
+		return false
+	}
+	same := func(from, to int) bool { return bytes.Equal(expressions[from:to], r.form[from:to]) }
+	h := r.holes
+	first, second := min(h.packets, h.octets), max(h.packets, h.octets)
+	return same(0, h.source) && same(h.source+addressLength, first) && same(first+8, second) && same(second+8, len(r.form))
+}
+
+// parseRule reads the expressions of a rule and reports whether they are exactly the four that nft makes of
+// "ip saddr ADDRESS counter accept" or "ip saddr @SET counter accept". Holes are those of the former.
+func parseRule(expressions []byte) (rule matchRule, holes ruleHoles, ok bool) {
+	// A part of a slice ends where its memory ends, so their capacities tell where the part begins.
+	offset := func(part []byte) int { return cap(expressions) - cap(part) }
 	step := 0
-	for _, expression := range attributes(attribute(attrs, unix.NFTA_RULE_EXPRESSIONS)) {
+	for _, expression := range attributes(expressions) {
 		name, data := attribute(expression, unix.NFTA_EXPR_NAME), attribute(expression, unix.NFTA_EXPR_DATA)
 		switch {
 		case step == 0 && isText(name, "payload") && isSourceAddress(data):
 		case step == 1 && isText(name, "cmp") && isEqual(data):
-			rule.source = binary.BigEndian.Uint32(attribute(data, unix.NFTA_CMP_DATA, unix.NFTA_DATA_VALUE))
+			value := attribute(data, unix.NFTA_CMP_DATA, unix.NFTA_DATA_VALUE)
+			rule.source, holes.source = binary.BigEndian.Uint32(value), offset(value)
 		case step == 1 && isText(name, "lookup") && isPlainLookup(data):
 			rule.set = text(attribute(data, unix.NFTA_LOOKUP_SET))
 		case step == 2 && isText(name, "counter"):
-			rule.count.Bytes = be64(attribute(data, unix.NFTA_COUNTER_BYTES))
-			rule.count.Packets = be64(attribute(data, unix.NFTA_COUNTER_PACKETS))
+			octets, packets := attribute(data, unix.NFTA_COUNTER_BYTES), attribute(data, unix.NFTA_COUNTER_PACKETS)
+			if len(octets) != 8 || len(packets) != 8 {
+				return matchRule{}, ruleHoles{}, false
+			}
+			rule.count = Count{Packets: be64(packets), Bytes: be64(octets)}
+			holes.packets, holes.octets = offset(packets), offset(octets)
 		case step == 3 && isText(name, "immediate") && isAccept(data):
 		default:
-			return matchRule{}, false
+			return matchRule{}, ruleHoles{}, false
 		}
 		step++
 	}
 	if step != 4 {
-		return matchRule{}, false
+		return matchRule{}, ruleHoles{}, false
 	}
-	return rule, true
+	return rule, holes, true
 }
 
 // isSourceAddress: load 4 bytes at offset 12 of the network header into register 1.
@@ -342,17 +394,27 @@ const (
 	nfAccept = 1
 )
 
+// manyElements is from how many on a second dump takes longer than waiting before the first.
+const manyElements = 10_000
+
 // nftElements reads the elements of our nftables set, in the order of its hash, until it has read want
 // different ones, for about a second and three times at least. The kernel grows the hash in the
 // background while elements are added and after; a dump that meets this repeats some elements and
 // leaves out others, without a mark of it.
 //
+// A dump that has to be repeated costs as much as loading, so the first one waits until that is over.
+//
 // The kernel walks the set from its beginning for each 32 KiB of a dump: 100,000 elements take 0.1 s,
 // a million take 20 s, for nft list too.
 func nftElements(ctx context.Context, want int) ([]uint32, error) {
+	if want >= manyElements {
+		if err := awaitElements(ctx); err != nil {
+			return nil, err
+		}
+	}
 	start := time.Now()
 	for attempt := 1; ; attempt++ {
-		elements, err := dumpElements()
+		elements, err := dumpElements(math.MaxInt)
 		if err != nil || len(elements) == want && !hasDuplicates(elements) {
 			return elements, err
 		}
@@ -365,12 +427,41 @@ func nftElements(ctx context.Context, want int) ([]uint32, error) {
 	}
 }
 
+// awaitElements waits, for a second at most, until the first elements of a dump have stayed the same for a
+// while. While the hash grows they do not: they move to the new one from the front of the old one on
+// (rhashtable_rehash_table in lib/rhashtable.c).
+func awaitElements(ctx context.Context) error {
+	var before []uint32
+	same := 0
+	for start := time.Now(); time.Since(start) < time.Second; {
+		first, err := dumpElements(1)
+		if err != nil {
+			return err
+		}
+		if same++; !slices.Equal(first, before) {
+			same = 0
+		}
+		if same == 2 {
+			return nil
+		}
+		before = first
+		if err := pause(ctx, 4*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func hasDuplicates(elements []uint32) bool {
 	seen := addressSet{}
 	return slices.ContainsFunc(elements, func(e uint32) bool { return !seen.add(e) })
 }
 
-func dumpElements() ([]uint32, error) {
+// errEnough ends a dump early.
+var errEnough = errors.New("enough elements")
+
+// dumpElements reads the set, or its beginning with at least so many elements.
+func dumpElements(enough int) ([]uint32, error) {
 	request := appendString(nil, unix.NFTA_SET_ELEM_LIST_TABLE, tableName)
 	request = appendString(request, unix.NFTA_SET_ELEM_LIST_SET, setName)
 	var elements []uint32
@@ -382,12 +473,15 @@ func dumpElements() ([]uint32, error) {
 			}
 			elements = append(elements, binary.BigEndian.Uint32(value))
 		}
+		if len(elements) >= enough {
+			return errEnough
+		}
 		return nil
 	})
 	if errors.Is(err, unix.ENOENT) {
 		return nil, nil
 	}
-	if err != nil {
+	if err != nil && err != errEnough {
 		return nil, fmt.Errorf("read elements of set ip %s %s: %w", tableName, setName, err)
 	}
 	return elements, nil

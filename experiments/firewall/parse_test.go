@@ -1,6 +1,7 @@
 package firewall
 
 import (
+	"bytes"
 	"encoding/binary"
 	"os"
 	"path/filepath"
@@ -20,15 +21,40 @@ func ruleMessage(t testing.TB, entry uint32) []byte {
 
 func TestParseRule(t *testing.T) {
 	attrs := ruleMessage(t, key(sender))
-	rule, ok := parseRule(attrs)
+	rule, ok := new(ruleReader).read(attrs)
 	if !ok || rule.source != key(sender) || rule.set != "" {
 		t.Errorf("got %+v, %t", rule, ok)
 	}
 	// A rule cut short anywhere is not one of ours.
 	for n := range len(attrs) {
-		if rule, ok := parseRule(attrs[:n]); ok {
+		if rule, ok := new(ruleReader).read(attrs[:n]); ok {
 			t.Errorf("%d of %d bytes are %+v", n, len(attrs), rule)
 		}
+	}
+}
+
+// TestReadRules: that a rule looks like one before it changes nothing of what is read, whichever byte of it is
+// another.
+func TestReadRules(t *testing.T) {
+	var reader ruleReader
+	form := ruleMessage(t, key(sender))
+	if rule, ok := reader.read(form); !ok || rule.source != key(sender) {
+		t.Fatalf("got %+v, %t", rule, ok)
+	}
+	alike := 0
+	for i := range form {
+		changed := bytes.Clone(form)
+		changed[i] ^= 0x55
+		if reader.isAlike(attribute(changed, unix.NFTA_RULE_EXPRESSIONS)) {
+			alike++
+		}
+		got, ok := reader.read(changed)
+		if want, wanted := new(ruleReader).read(changed); got != want || ok != wanted {
+			t.Errorf("byte %d of %d: got %+v, %t, want %+v, %t", i, len(form), got, ok, want, wanted)
+		}
+	}
+	if want := addressLength + 8 + 8; alike < want {
+		t.Errorf("%d changed bytes are read without a look at the attributes, want at least the %d of address and counters", alike, want)
 	}
 }
 
@@ -122,7 +148,7 @@ func FuzzParseAnswer(f *testing.F) {
 	f.Add(ruleBatch([]uint32{1, 2}, ruleMessage(f, 1), 0))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		_, _ = parseAnswer(b, func(_ uint8, attrs []byte) error {
-			parseRule(attrs)
+			new(ruleReader).read(attrs)
 			parseChain(attrs)
 			return nil
 		})
@@ -130,10 +156,17 @@ func FuzzParseAnswer(f *testing.F) {
 }
 
 func FuzzParseRule(f *testing.F) {
-	f.Add(ruleMessage(f, key(sender)))
+	form := ruleMessage(f, key(sender))
+	f.Add(form)
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if rule, ok := parseRule(b); !ok && rule != (matchRule{}) {
+		rule, ok := new(ruleReader).read(b)
+		if !ok && rule != (matchRule{}) {
 			t.Errorf("not a rule of ours, but %+v", rule)
+		}
+		var reader ruleReader
+		reader.read(form)
+		if again, is := reader.read(b); again != rule || is != ok {
+			t.Errorf("after another rule: got %+v, %t, want %+v, %t", again, is, rule, ok)
 		}
 	})
 }

@@ -28,14 +28,6 @@ type tool struct {
 	name string // IptablesLegacy or IptablesNFT
 }
 
-// backend is how the program names its back end in its version.
-func (t tool) backend() string {
-	if t.name == IptablesLegacy {
-		return "(legacy)"
-	}
-	return "(nf_tables)"
-}
-
 // restore loads the text of [IptablesRestore].
 func (t tool) restore(ctx context.Context, script []byte) error {
 	path, err := t.find(t.name + "-restore")
@@ -54,24 +46,6 @@ func (t tool) listing(ctx context.Context) ([]string, error) {
 	}
 	out, err := run(ctx, nil, path, "-w", strconv.Itoa(lockTimeout), "-S")
 	return strings.FieldsFunc(string(out), func(r rune) bool { return r == '\n' }), err
-}
-
-// version is what the program says of itself, such as "iptables v1.8.9 (legacy)". It is an error when
-// the program has another back end than its name says.
-func (t tool) version(ctx context.Context) (string, error) {
-	path, err := t.find(t.name)
-	if err != nil {
-		return "", err
-	}
-	out, err := run(ctx, nil, path, "--version")
-	if err != nil {
-		return "", fmt.Errorf("ask %s for its version: %w", path, err)
-	}
-	version := strings.TrimSpace(string(out))
-	if !strings.HasSuffix(version, t.backend()) {
-		return "", &UnavailableError{Engine: t.name, Reason: fmt.Sprintf("%s says %q: install an iptables whose %s has the back end %s", path, version, t.name, t.backend())}
-	}
-	return version, nil
 }
 
 // library is go-iptables on this program. Only calls that look at exit statuses are used, since it
