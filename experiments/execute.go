@@ -186,7 +186,7 @@ func (l *Lab) pathFault(ctx context.Context) error {
 	}
 	probe := traffic.Probe{
 		Target: l.spec.Outside().Address(testbed.Receiver).Addr(), FrameSize: traffic.MinFrame, Count: controlProbes,
-		Interval: time.Millisecond, Timeout: time.Second,
+		Interval: l.pace(), Timeout: answerTime,
 	}
 	trips, err := call[traffic.RoundTrips](ctx, l, testbed.Sender, methodProbe, probe)
 	if err != nil {

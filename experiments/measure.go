@@ -175,7 +175,7 @@ const controlProbes = 3
 func (t *trial) control(ctx context.Context) error {
 	probe := traffic.Probe{
 		Target: t.target(), FrameSize: traffic.MinFrame, Count: controlProbes,
-		Interval: t.pace(), Timeout: answerTime,
+		Interval: t.lab.pace(), Timeout: answerTime,
 	}
 	passed, err := call[traffic.RoundTrips](ctx, t.lab, testbed.Sender, methodProbe, probe)
 	if err != nil {
@@ -239,15 +239,15 @@ func unroutable(spec testbed.Spec) netip.Addr {
 // NIC at once, and the kernel then takes all of them through connection tracking before it confirms the
 // first: of echoes with one identifier it confirms one entry and drops the others (__nf_conntrack_confirm
 // in net/netfilter/nf_conntrack_core.c resolves such a clash for UDP only). Seen: two of three probes lost.
-func (t *trial) pace() time.Duration {
-	if t.lab.testbed.Features().Clock == testbed.ClockTCG {
+func (l *Lab) pace() time.Duration {
+	if l.testbed.Features().Clock == testbed.ClockTCG {
 		return 250 * time.Millisecond
 	}
 	return time.Millisecond
 }
 
-// answerTime is how long the control waits for answers that should come: on an emulated machine that has
-// much else to do, a quarter of a second was too short (seen). Where all is well it waits for none of it.
+// answerTime is how long probes wait for answers that should come: on an emulated machine that has much
+// else to do, a quarter of a second was too short (seen). Where all is well they wait for none of it.
 const answerTime = 3 * time.Second
 
 // patience is how long the control waits for answers that should not come. That they do not come is
@@ -333,7 +333,7 @@ func (t *trial) lengths(ctx context.Context) error {
 // probe is the load of icmp_rtt without its warm-up.
 func (t *trial) probe() traffic.Probe {
 	m := t.spec.Measurement
-	return traffic.Probe{Target: t.target(), FrameSize: t.rec.Treatment.FrameSize, Count: m.Count, Interval: m.Interval}
+	return traffic.Probe{Target: t.target(), FrameSize: t.rec.Treatment.FrameSize, Count: m.Count, Interval: m.Interval, Timeout: answerTime}
 }
 
 // measure measures, between two readings of every counter, and holds the one against the other.

@@ -184,6 +184,19 @@ func TestLatencyAccountWithLoss(t *testing.T) {
 	}
 }
 
+// An answer that came when nobody waited for it any more is a probe lost, without a frame lost.
+func TestLatencyAccountWithLateAnswer(t *testing.T) {
+	b := newBench(t, false)
+	var trips RoundTrips
+	a := b.counted(64, func() { trips = must[RoundTrips](b.s, "probe", probe(50)) })
+	trips.Received--
+	allOK(t, a.Latency(trips))
+	trips.Received, trips.Duplicates = trips.Received+1, -1
+	if names := failed(a.Latency(trips)); len(names) != 1 {
+		t.Errorf("an answer that no probe lacks: failed %q", names)
+	}
+}
+
 // edit changes an interface of a snapshot.
 func edit(s *Snapshot, name string, change func(*Interface)) {
 	i := s.Interfaces[name]
