@@ -134,9 +134,12 @@ func (tb *running) abandon(ctx context.Context) error {
 	return nil
 }
 
-// emulatedOption keeps a kernel from testing its timer (arch/x86/kernel/apic/io_apic.c): on a busy host an
-// emulated timer ticks too late for that, and the kernel panics.
-const emulatedOption = "no_timer_check"
+// emulatedOptions keep a kernel from testing its clocks on a busy host, where an emulated processor stands
+// still for a tenth of a second now and then. Without the first it panics when its timer ticks too late
+// (arch/x86/kernel/apic/io_apic.c). Without the second it takes its time-stamp counter for unstable, in the
+// middle of a run or not, and reads the time from the HPET, a device whose emulation takes microseconds and more
+// (kernel/time/clocksource.c): then nodes of one testbed have clocks of different cost.
+const emulatedOptions = "no_timer_check tsc=reliable"
 
 // prepareImage puts the image into the pool, where QEMU's user can read it, unless it is there.
 func (p *Provider) prepareImage(ctx context.Context, c *conn, s *state) (rpc.StoragePool, error) {
@@ -147,7 +150,7 @@ func (p *Provider) prepareImage(ctx context.Context, c *conn, s *state) (rpc.Sto
 	image := p.options.Image
 	s.CommandLine = image.CommandLine
 	if !s.KVM {
-		s.CommandLine += " " + emulatedOption
+		s.CommandLine += " " + emulatedOptions
 	}
 	for _, part := range []struct {
 		kind string
