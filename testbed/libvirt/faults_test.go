@@ -120,7 +120,8 @@ func only(t *testing.T, p *Provider, name string) testbed.Info {
 }
 
 // A machine that is destroyed under a running command ends it with a clear error, and so does a
-// libvirt that goes away; the testbed can be mended, and goes without a trace.
+// libvirt that goes away; the testbed can be mended, and goes without a trace. It is a tuned one, so that
+// one boot also shows that tuning is read back, from fresh machines and from those that replace them.
 func TestLosses(t *testing.T) {
 	l := newLab(t)
 	spec := l.spec("lv-losses")
@@ -128,12 +129,14 @@ func TestLosses(t *testing.T) {
 	options := l.options
 	options.URI = "qemu:///system?socket=" + link.socket
 	p := newProvider(t, options)
+	tuneAll(t, p, &spec)
 	bed, err := p.Up(t.Context(), spec)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer bed.Close()
 
+	t.Run("Tuned", func(t *testing.T) { checkTuned(t, p, bed.(*running)) })
 	t.Run("Destroyed", func(t *testing.T) {
 		cat := startCat(t, bed.Node(testbed.Firewall))
 		other := newProvider(t, Options{StateDir: t.TempDir()}) // somebody else, on the real socket

@@ -178,8 +178,12 @@ func (m machine) xmlReadings(doc string) ([]reading, error) {
 		return nil, errors.New("it names no machine type")
 	}
 	readings := []reading{{fromLibvirt, factMachine, m.wantMachine(d.OS.Type.Machine), d.OS.Type.Machine}}
-	if m.cpu != "" && d.CPU != nil {
-		readings = append(readings, m.cpuReadings(*d.CPU)...)
+	if m.cpu != "" {
+		cpu := libvirtxml.DomainCPU{}
+		if d.CPU != nil {
+			cpu = *d.CPU
+		}
+		readings = append(readings, m.cpuReadings(cpu)...)
 	}
 	if size := m.tuning.HugePages; size != 0 {
 		got := none
@@ -189,8 +193,12 @@ func (m machine) xmlReadings(doc string) ([]reading, error) {
 		}
 		readings = append(readings, reading{fromLibvirt, factHugePages, pageSize(size), got})
 	}
-	if len(d.Devices.Interfaces) != len(m.nics) {
-		return nil, fmt.Errorf("it has %d network cards, not %d", len(d.Devices.Interfaces), len(m.nics))
+	cards := 0
+	if d.Devices != nil {
+		cards = len(d.Devices.Interfaces)
+	}
+	if cards != len(m.nics) {
+		return nil, fmt.Errorf("it has %d network cards, not %d", cards, len(m.nics))
 	}
 	return readings, nil
 }
