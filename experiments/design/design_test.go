@@ -1,6 +1,7 @@
 package design_test
 
 import (
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -85,6 +86,85 @@ func TestSeedDecidesTheOrder(t *testing.T) {
 	blocks := slices.Collect(slices.Chunk(plan(t, one).Runs, 6))
 	if blocks[0][0].Treatment == blocks[1][0].Treatment && blocks[1][0].Treatment == blocks[2][0].Treatment && blocks[2][0].Treatment == blocks[3][0].Treatment {
 		t.Error("every block begins with the same treatment: it is not shuffled anew")
+	}
+}
+
+// across are three images, each with the treatments of spec.
+func across() design.Spec {
+	s := spec()
+	var all []design.Treatment
+	for _, image := range []string{"x", "y", "z"} {
+		for _, t := range s.Treatments {
+			t.Image = image
+			all = append(all, t)
+		}
+	}
+	s.Treatments = all
+	return s
+}
+
+// TestImagesAreWholePlots: in every boot each image has one turn, in which all blocks of the boot are
+// measured whole, and only then comes the next image.
+func TestImagesAreWholePlots(t *testing.T) {
+	runs := plan(t, across()).Runs
+	if len(runs) != 72 {
+		t.Fatalf("%d runs, want 72", len(runs))
+	}
+	turns := map[string]int{}
+	for i, turn := range slices.Collect(slices.Chunk(runs, 12)) { // 6 treatments, 2 blocks a boot
+		boot := i/3 + 1
+		turns[fmt.Sprint(boot, turn[0].Treatment.Image)]++
+		seen := map[design.Run]bool{}
+		for j, run := range turn {
+			if run.Sequence != i*12+j+1 || run.Boot != boot || run.Block != (boot-1)*2+j/6+1 || run.Treatment.Image != turn[0].Treatment.Image {
+				t.Errorf("turn %d, place %d: %+v", i, j, run)
+			}
+			run.Sequence = 0
+			seen[run] = true
+		}
+		if len(seen) != 12 {
+			t.Errorf("turn %d has %d different runs, want 12", i, len(seen))
+		}
+	}
+	if len(turns) != 6 {
+		t.Errorf("turns %v, want each image once in each boot", turns)
+	}
+}
+
+// TestImagesTakeTurnsFairly: over many boots each image is first about equally often (χ² at 0.1 %), and two
+// images of a block are not measured in one order.
+func TestImagesTakeTurnsFairly(t *testing.T) {
+	s := across()
+	s.Repetitions, s.Boots = 3000, 3000
+	first, alike := map[string]float64{}, 0
+	for boot := range slices.Chunk(plan(t, s).Runs, 18) {
+		first[boot[0].Treatment.Image]++
+		if boot[0].Treatment.Firewall == boot[6].Treatment.Firewall && boot[0].Treatment.Rules == boot[6].Treatment.Rules {
+			alike++
+		}
+	}
+	chi2 := 0.0
+	for _, n := range first {
+		chi2 += (n - 1000) * (n - 1000) / 1000
+	}
+	if len(first) != 3 || chi2 > 13.8 { // 0.999 quantile with 2 degrees of freedom
+		t.Errorf("χ² = %.1f over %v", chi2, first)
+	}
+	if alike < 400 || alike > 600 { // a sixth of 3000, ± 5 standard deviations
+		t.Errorf("%d of 3000 boots begin with the same treatment on two images, want about 500", alike)
+	}
+}
+
+// TestGroupedKeepsTheImages: where the clock cannot drift, images come in the order given, too.
+func TestGroupedKeepsTheImages(t *testing.T) {
+	s := across()
+	s.Grouped, s.Boots = true, s.Repetitions
+	for block := range slices.Chunk(plan(t, s).Runs, 18) {
+		for i, run := range block {
+			if run.Treatment != s.Treatments[i] {
+				t.Fatalf("block %d, place %d: %+v", run.Block, i, run.Treatment)
+			}
+		}
 	}
 }
 

@@ -29,6 +29,7 @@ func manifest() Manifest {
 		ConfigDigest:  "sha256:00", PlanDigests: map[string]string{"latency": "sha256:aa", "throughput": "sha256:bb"},
 		Study: json.RawMessage(`{"title":"<b>"}`), Testbed: json.RawMessage(`{}`), Features: json.RawMessage(`{}`),
 		Clock: "host", Provider: "netns", Host: env, Nodes: map[string]Environment{"firewall": env},
+		Images:  map[string]Image{"trixie": {Digest: "sha256:cc", Nodes: map[string]Environment{"firewall": env}}, "bookworm": {Digest: "sha256:dd"}},
 		Command: []string{"rampart", "run"}, Sessions: []Session{{Started: at, Ended: at, Runs: 3, Outcome: "interrupted"}},
 	}
 }

@@ -24,6 +24,7 @@ const (
 // Treatment is the combination of levels that was measured; see design.Treatment, from which it
 // converts.
 type Treatment struct {
+	Image     string `json:"image,omitempty"` // empty where it is no factor
 	Firewall  string `json:"firewall"`
 	Rules     int    `json:"rules"`
 	FrameSize int    `json:"frame_size"` // bytes, FCS included
@@ -101,6 +102,7 @@ type Manifest struct {
 	Testbed       json.RawMessage        `json:"testbed"`      // testbed.Spec
 	Features      json.RawMessage        `json:"features"`     // testbed.Features
 	Image         string                 `json:"image,omitempty"`
+	Images        map[string]Image       `json:"images,omitempty"` // by name, where image is a factor
 	Clock         string                 `json:"clock"`
 	Provider      string                 `json:"provider"`
 	Host          Environment            `json:"host"`
@@ -108,6 +110,12 @@ type Manifest struct {
 	Command       []string               `json:"command"` // that made the folder, as typed
 	// Sessions has an entry for each time `run` worked on this folder; resuming adds one.
 	Sessions []Session `json:"sessions"`
+}
+
+// Image is one that a matrix names, with the nodes that booted from it.
+type Image struct {
+	Digest string                 `json:"digest"`
+	Nodes  map[string]Environment `json:"nodes,omitempty"` // once they have been up
 }
 
 // Build identifies the program.

@@ -33,6 +33,7 @@ func validate(t *testing.T, s *jsonschema.Schema, text string) error {
 // full is a record in which no field is left out.
 func full() Record {
 	r := run(7)
+	r.Treatment.Image = "trixie"
 	r.Status, r.Error = Failed, "rules loaded: want 1000, got 904"
 	r.Samples = map[string][]int64{"rtt_ns": {12412, 12380}}
 	r.Checks = []Check{{Name: "rules loaded", Want: 1000, Got: "none", Detail: "set a"}, {Name: "probe dropped", Want: true, Got: true, OK: true}}
