@@ -187,6 +187,7 @@ func (c *contrast) designs(before, after *Experiment) {
 	name := before.Name
 	c.onlyIn(name+": rules", before.Rules, after.Rules)
 	c.onlyIn(name+": frame size", before.FrameSizes, after.FrameSizes)
+	c.onlyInNames(name+": image", before.imageNames(), after.imageNames())
 	c.onlyInNames(name+": firewall", before.names(), after.names())
 	for _, f := range before.Firewalls {
 		if g, ok := after.firewall(f.Name); ok && (f.Engine != g.Engine || f.Lookup != g.Lookup) {
@@ -240,27 +241,19 @@ func (c *contrast) onlyInNames(what string, before, after []string) {
 // become Missing.
 func (c *contrast) places(before, after *data) (out []record.Treatment) {
 	onlyAfter := 0
-	for _, f := range before.experiment.Firewalls {
-		g, ok := after.experiment.firewall(f.Name)
-		if !ok {
+	asked := after.experiment.treatments()
+	for _, t := range before.experiment.treatments() {
+		if !slices.Contains(asked, t) {
 			continue
 		}
-		for _, rules := range before.experiment.levels(f) {
-			for _, size := range before.experiment.FrameSizes {
-				if !slices.Contains(after.experiment.levels(g), rules) || !slices.Contains(after.experiment.FrameSizes, size) {
-					continue
-				}
-				t := f.at(rules, size)
-				was, is := before.cells[t] != nil, after.cells[t] != nil
-				switch {
-				case was && is:
-					out = append(out, t)
-				case was:
-					c.missing(after, f.Name, "")
-				case is:
-					onlyAfter++
-				}
-			}
+		was, is := before.cells[t] != nil, after.cells[t] != nil
+		switch {
+		case was && is:
+			out = append(out, t)
+		case was:
+			c.missing(after, t.Firewall, "")
+		case is:
+			onlyAfter++
 		}
 	}
 	if onlyAfter > 0 {
@@ -322,7 +315,7 @@ func (c *contrast) newChange(e *Experiment, m Metric, t record.Treatment, before
 	silent := analyzer{study: c.analyzer.study}
 	was, is := silent.newCell(e, m.Name, t, before), silent.newCell(e, m.Name, t, after)
 	return Change{
-		Experiment: e.Name, Metric: m.Name, Unit: before.unit, Firewall: t.Firewall, Rules: t.Rules, FrameSize: t.FrameSize,
+		Experiment: e.Name, Metric: m.Name, Unit: before.unit, Image: t.Image, Firewall: t.Firewall, Rules: t.Rules, FrameSize: t.FrameSize,
 		Before: was.Median, After: is.Median, NBefore: was.N, NAfter: is.N, Verdict: Inconclusive,
 	}
 }
@@ -337,7 +330,7 @@ func (c *contrast) exactly(before, after *data, m Metric, pairs []pairing) (out 
 	for _, p := range pairs {
 		var moves map[int]float64
 		if there && p.change.Firewall != reference.Name && !m.HigherIsBetter {
-			moves = movesOf(before, after, reference.at(0, p.change.FrameSize), m.Name)
+			moves = movesOf(before, after, reference.at(p.change.Image, 0, p.change.FrameSize), m.Name)
 		}
 		blocks, ratio := newBlocks(p.before, p.after, moves)
 		if blocks.Paired == 0 {
@@ -403,7 +396,7 @@ func (c *contrast) statistically(before, after *data, m Metric, pairs []pairing)
 			c.missing(after, p.change.Firewall, m.Name)
 			continue
 		}
-		samples = append(samples, sample{p.change.Rules, p.change.FrameSize, x, y})
+		samples = append(samples, sample{record.Treatment{Image: p.change.Image, Firewall: p.change.Firewall, Rules: p.change.Rules, FrameSize: p.change.FrameSize}, x, y})
 		out = append(out, p.change)
 	}
 	floor := max(c.noiseFloor(before, after, m), 1+c.limits.Threshold)
@@ -421,7 +414,7 @@ func (c *contrast) noiseFloor(before, after *data, m Metric) float64 {
 	var controls []Comparison
 	for _, d := range []*data{before, after} {
 		for _, pair := range d.experiment.Controls {
-			controls = append(controls, own.family(d, m, pair, true)...)
+			controls = append(controls, own.family(d, m, newVersus("", pair, true))...)
 		}
 	}
 	if len(controls) == 0 {

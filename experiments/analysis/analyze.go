@@ -80,7 +80,7 @@ func (a *analyzer) experiment(d *data) {
 			a.compareMetric(d, m)
 		}
 	}
-	if boots := len(slices.Compact(slices.Sorted(maps.Values(d.boots)))); boots > 1 {
+	if boots := d.bootCount(); boots > 1 && boots < len(d.boots) {
 		a.warnings.add(fmt.Sprintf("%s: intervals and p of single cells speak of the %d boots that were measured; claims and costs of a rule speak of boots in general", d.experiment.Name, boots),
 			"judge by the claims")
 	}
@@ -105,14 +105,9 @@ func areProbes(n int) string {
 }
 
 func (a *analyzer) cells(d *data, metric string) {
-	e := d.experiment
-	for _, f := range e.Firewalls {
-		for _, rules := range e.levels(f) {
-			for _, size := range e.FrameSizes {
-				if s := d.series(f.at(rules, size), metric); s != nil {
-					a.findings.Cells = append(a.findings.Cells, a.newCell(e, metric, f.at(rules, size), s))
-				}
-			}
+	for _, t := range d.experiment.treatments() {
+		if s := d.series(t, metric); s != nil {
+			a.findings.Cells = append(a.findings.Cells, a.newCell(d.experiment, metric, t, s))
 		}
 	}
 }
@@ -120,7 +115,7 @@ func (a *analyzer) cells(d *data, metric string) {
 func (a *analyzer) newCell(e *Experiment, metric string, t record.Treatment, s *series) Cell {
 	cell := Cell{
 		Experiment: e.Name, Metric: metric, Unit: s.unit,
-		Firewall: t.Firewall, Rules: t.Rules, FrameSize: t.FrameSize, N: len(s.observations),
+		Image: t.Image, Firewall: t.Firewall, Rules: t.Rules, FrameSize: t.FrameSize, N: len(s.observations),
 	}
 	level := 1 - a.study.Alpha
 	m, err := stats.MedianInterval(s.values(), level)
@@ -201,8 +196,10 @@ func (s *Study) check() error {
 		if s.experimentIndex(e.Name) != i {
 			errs = append(errs, fmt.Errorf("study: two experiments are called %q", e.Name))
 		}
-		for _, pair := range slices.Concat(e.Compare, e.Controls) {
-			errs = append(errs, e.checkPair("experiment "+e.Name, pair))
+		for _, factor := range factors() {
+			for _, v := range e.pairs(factor) {
+				errs = append(errs, e.checkPair("experiment "+e.Name, v))
+			}
 		}
 	}
 	return errors.Join(errs...)
@@ -219,16 +216,23 @@ func (s *Study) checkClaim(c *Claim) error {
 	if !slices.Contains([]string{Slower, Faster, Similar, Mixed}, c.Expect) {
 		return fmt.Errorf("claim %s: expect = %q: use slower, faster, similar or mixed", c.Name, c.Expect)
 	}
-	return s.Experiments[i].checkPair("claim "+c.Name, c.Compare)
+	if c.Factor != "" && c.Factor != FactorImage {
+		return fmt.Errorf("claim %s: factor = %q: only firewalls and images are compared", c.Name, c.Factor)
+	}
+	return s.Experiments[i].checkPair("claim "+c.Name, newVersus(c.Factor, c.Compare, false))
 }
 
-func (e *Experiment) checkPair(where string, pair [2]string) error {
-	if pair[0] == pair[1] {
-		return fmt.Errorf("%s: compares %s with itself: an A/A pair is one firewall under two names", where, pair[0])
+func (e *Experiment) checkPair(where string, v versus) error {
+	noun, has := "firewall", e.names()
+	if v.betweenImages() {
+		noun, has = "image", e.imageNames()
 	}
-	for _, name := range pair {
-		if _, ok := e.firewall(name); !ok {
-			return fmt.Errorf("%s: experiment %s has no firewall %q", where, e.Name, name)
+	if v.a == v.b {
+		return fmt.Errorf("%s: compares %s with itself: an A/A pair is one %s under two names", where, v.a, noun)
+	}
+	for _, name := range []string{v.a, v.b} {
+		if !slices.Contains(has, name) {
+			return fmt.Errorf("%s: experiment %s has no %s %q", where, e.Name, noun, name)
 		}
 	}
 	return nil

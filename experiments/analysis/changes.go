@@ -30,6 +30,7 @@ type Change struct {
 	Experiment string   `json:"experiment"`
 	Metric     string   `json:"metric"`
 	Unit       string   `json:"unit"`
+	Image      string   `json:"image,omitempty"` // empty where that is no factor
 	Firewall   string   `json:"firewall"`
 	Rules      int      `json:"rules"`
 	FrameSize  int      `json:"frame_size"`

@@ -1,9 +1,11 @@
 package analysis
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 
+	"github.com/rampart-bench/rampart/experiments/record"
 	"github.com/rampart-bench/rampart/experiments/stats"
 )
 
@@ -18,7 +20,7 @@ func (a *analyzer) claim(c *Claim, d *data, r *resampler) ClaimResult {
 	out.Effect, out.Cells, out.Warnings = a.regionEffect(c, m, d, r)
 	switch {
 	case out.Cells == 0:
-		out.Warnings = append(out.Warnings, a.warnings.add(fmt.Sprintf("claim %s: no cell of the region has runs of both firewalls in one block", c.Name),
+		out.Warnings = append(out.Warnings, a.warnings.add(fmt.Sprintf("claim %s: no cell of the region has runs of both %ss in one block", c.Name, c.noun()),
 			"widen the region or measure the cells it asks for"))
 	case c.Expect == Mixed:
 		out.Differences = a.differences(c)
@@ -34,23 +36,30 @@ func (a *analyzer) claim(c *Claim, d *data, r *resampler) ClaimResult {
 	return out
 }
 
-// noise is the floor of the claim's metric as a ratio, 1 where there is no A/A pair.
+// noise is the floor of the claim's metric as a ratio, 1 where there is no A/A pair. Images without one of
+// their own have that of the firewalls.
 func (a *analyzer) noise(c *Claim) float64 {
+	floor := 1.0
 	for _, f := range a.findings.NoiseFloors {
-		if f.Experiment == c.Experiment && f.Metric == c.Metric {
-			return f.Ratio
+		if f.Experiment == c.Experiment && f.Metric == c.Metric && (f.Factor == "" || f.Factor == c.Factor) {
+			floor = max(floor, f.Ratio)
 		}
 	}
-	return 1
+	return floor
+}
+
+// noun is what the claim compares.
+func (c *Claim) noun() string {
+	return cmp.Or(c.Factor, "firewall")
 }
 
 // regionEffect is the mean ratio over the region's cells and their number.
 func (a *analyzer) regionEffect(c *Claim, m Metric, d *data, r *resampler) (effect Interval, cells int, warned []int) {
 	var statistic stats.Mean
 	sum := 0.0
-	for _, place := range d.experiment.meetings(c.Compare) {
+	for _, place := range d.experiment.meetings(newVersus(c.Factor, c.Compare, false)) {
 		sx, sy := d.series(place.a, m.Name), d.series(place.b, m.Name)
-		if !c.contains(place) || sx == nil || sy == nil {
+		if !c.contains(place.at) || sx == nil || sy == nil {
 			continue
 		}
 		if differences := logDifferences(sx, sy); len(differences) > 0 {
@@ -66,6 +75,9 @@ func (a *analyzer) regionEffect(c *Claim, m Metric, d *data, r *resampler) (effe
 	effect = Interval{Value: stats.Exp(mean)}
 	level := 1 - a.study.Alpha
 	lo, hi, err := r.boot.Estimate(mean, statistic).Interval(level)
+	if few := d.tooFewBoots(c.Factor, level); few != nil {
+		err = few
+	}
 	if err != nil {
 		return effect, len(statistic), []int{a.warnings.tooFew(err)}
 	}
@@ -117,7 +129,8 @@ func (a *analyzer) differences(c *Claim) *Differences {
 		k := &a.findings.Comparisons[i]
 		straight := k.A == c.Compare[0] && k.B == c.Compare[1]
 		crossed := k.A == c.Compare[1] && k.B == c.Compare[0]
-		if k.Experiment != c.Experiment || k.Metric != c.Metric || !(straight || crossed) || !c.contains(cellPair{rules: k.Rules, frameSize: k.FrameSize}) {
+		at := record.Treatment{Image: k.Image, Firewall: k.Firewall, Rules: k.Rules, FrameSize: k.FrameSize}
+		if k.Experiment != c.Experiment || k.Metric != c.Metric || k.Factor != c.Factor || !(straight || crossed) || !c.contains(at) {
 			continue
 		}
 		size := math.Max(k.Ratio.Value, 1/k.Ratio.Value)

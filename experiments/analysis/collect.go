@@ -38,12 +38,18 @@ type data struct {
 	firewalls  map[string]Firewall
 	cells      map[record.Treatment]map[string]*series
 	units      map[string]string // metric -> unit
-	boots      map[int]int       // block -> boot, of runs that count
+	boots      map[int]int       // block -> boot, of runs that count; the same number for all images
 	count      RunCount
 	excluded   map[Exclusion]int // with Runs = 0 -> runs
 	probers    probers
 	lastEnd    time.Time
-	lastBoot   int
+	lastBoot   bootOf
+}
+
+// bootOf names a boot of the nodes: of each image they are counted by themselves.
+type bootOf struct {
+	image  string
+	number int
 }
 
 // probers counts the runs that count by how their prober fared.
@@ -83,7 +89,7 @@ func newCollector(study *Study) *collector {
 			units:      map[string]string{},
 			boots:      map[int]int{},
 			excluded:   map[Exclusion]int{},
-			count:      RunCount{Experiment: e.Name, Planned: e.treatments() * e.Repetitions},
+			count:      RunCount{Experiment: e.Name, Planned: len(e.treatments()) * e.Repetitions},
 		}
 		for _, f := range e.Firewalls {
 			d.firewalls[f.Name] = f
@@ -146,7 +152,7 @@ func (d *data) add(r *record.Record) error {
 	if !ok {
 		return fmt.Errorf("experiment %s has no firewall %q in the study", r.Experiment, r.Treatment.Firewall)
 	}
-	if rules := d.experiment.levels(f); !slices.Contains(rules, r.Treatment.Rules) || !slices.Contains(d.experiment.FrameSizes, r.Treatment.FrameSize) {
+	if rules := d.experiment.levels(f); !slices.Contains(rules, r.Treatment.Rules) || !slices.Contains(d.experiment.images(), r.Treatment.Image) || !slices.Contains(d.experiment.FrameSizes, r.Treatment.FrameSize) {
 		return fmt.Errorf("treatment %+v is not in the matrix of experiment %s", r.Treatment, r.Experiment)
 	}
 	d.countTime(r)
@@ -165,7 +171,7 @@ func (d *data) add(r *record.Record) error {
 	default:
 		return fmt.Errorf("status %q is unknown", r.Status)
 	}
-	d.excluded[Exclusion{Experiment: r.Experiment, Firewall: r.Treatment.Firewall, Status: string(r.Status), Reason: r.Error}]++
+	d.excluded[Exclusion{Experiment: r.Experiment, Image: r.Treatment.Image, Firewall: r.Treatment.Firewall, Status: string(r.Status), Reason: r.Error}]++
 	return nil
 }
 
@@ -174,15 +180,15 @@ func (d *data) add(r *record.Record) error {
 func (d *data) countTime(r *record.Record) {
 	d.count.ElapsedS += r.ElapsedS
 	d.count.MeasuringS += r.PhasesS["measure"]
-	limit := pause
-	if r.Boot != d.lastBoot {
+	limit, boot := pause, bootOf{r.Treatment.Image, r.Boot}
+	if boot != d.lastBoot {
 		limit = bootPause
 	}
 	if gap := r.Started.Sub(d.lastEnd); !d.lastEnd.IsZero() && gap > 0 && gap < limit {
 		d.count.ElapsedS += gap.Seconds()
 	}
 	d.lastEnd = r.Started.Add(time.Duration(r.ElapsedS * float64(time.Second)))
-	d.lastBoot = r.Boot
+	d.lastBoot = boot
 }
 
 func (d *data) keep(r *record.Record) error {
@@ -272,7 +278,7 @@ func (d *data) exclusions() []Exclusion {
 		out = append(out, e)
 	}
 	slices.SortFunc(out, func(a, b Exclusion) int {
-		return cmp.Or(cmp.Compare(a.Firewall, b.Firewall), cmp.Compare(a.Status, b.Status), cmp.Compare(a.Reason, b.Reason))
+		return cmp.Or(cmp.Compare(a.Image, b.Image), cmp.Compare(a.Firewall, b.Firewall), cmp.Compare(a.Status, b.Status), cmp.Compare(a.Reason, b.Reason))
 	})
 	return out
 }
@@ -284,4 +290,9 @@ func (s *series) values() []float64 {
 		out[i] = o.value
 	}
 	return out
+}
+
+// bootCount is how many boots have a run that counts.
+func (d *data) bootCount() int {
+	return len(slices.Compact(slices.Sorted(maps.Values(d.boots))))
 }

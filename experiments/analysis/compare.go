@@ -4,61 +4,82 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/rampart-bench/rampart/experiments/record"
 	"github.com/rampart-bench/rampart/experiments/stats"
 )
 
-// compareMetric adds the comparisons of one metric, and its noise floor when there is an A/A pair.
+// compareMetric adds the comparisons of one metric, and its noise floors where there are A/A pairs.
 func (a *analyzer) compareMetric(d *data, m Metric) {
-	var all []Comparison
-	for _, pair := range a.study.comparedPairs(d.experiment) {
-		all = append(all, a.family(d, m, pair, false)...)
+	floor := a.compareLevels("", d, m, 1)
+	if len(d.experiment.Images) > 0 {
+		a.compareLevels(FactorImage, d, m, floor)
 	}
-	var controls []Comparison
-	for _, pair := range d.experiment.Controls {
-		controls = append(controls, a.family(d, m, pair, true)...)
+}
+
+// compareLevels adds the comparisons between the levels of one factor. It returns their noise floor, which is
+// never below least: what identical firewalls differ by in one boot, two boots may differ by as well.
+func (a *analyzer) compareLevels(factor string, d *data, m Metric, least float64) (floor float64) {
+	var all, controls []Comparison
+	for _, v := range a.study.pairs(factor, d.experiment) {
+		family := a.family(d, m, v)
+		all = append(all, family...)
+		if v.control {
+			controls = append(controls, family...)
+		}
 	}
-	floor := 1.0
+	floor = least
 	if len(controls) > 0 {
 		f := newNoiseFloor(d.experiment, m, controls)
+		floor = max(floor, f.Ratio)
+		f.Factor, f.Ratio = factor, floor
 		a.findings.NoiseFloors = append(a.findings.NoiseFloors, f)
-		floor = f.Ratio
 	} else if len(all) > 0 {
-		a.warnings.add(d.experiment.Name+": there is no A/A pair, so nothing shows what the method calls a difference where there is none",
-			"measure one firewall under two names")
+		a.noControl(factor, d.experiment)
 	}
-	all = append(all, controls...)
 	for i := range all {
 		all[i].judge(m, a.study, floor)
 	}
 	a.findings.Comparisons = append(a.findings.Comparisons, all...)
+	return floor
 }
 
-// family compares two firewalls wherever both have runs, and corrects for the number of comparisons.
-func (a *analyzer) family(d *data, m Metric, pair [2]string, control bool) []Comparison {
-	meetings := d.experiment.meetings(pair)
+// noControl warns that there is no A/A pair.
+func (a *analyzer) noControl(factor string, e *Experiment) {
+	if factor == FactorImage {
+		a.warnings.add(e.Name+": no image is there under two names, so nothing shows what the method calls a difference between images where there is none",
+			"where that matters, give one image a second block of another name")
+		return
+	}
+	a.warnings.add(e.Name+": there is no A/A pair, so nothing shows what the method calls a difference where there is none",
+		"measure one firewall under two names")
+}
+
+// family compares two levels wherever both have runs, and corrects for the number of comparisons.
+func (a *analyzer) family(d *data, m Metric, v versus) []Comparison {
+	meetings := d.experiment.meetings(v)
 	var samples []sample
 	for _, place := range meetings {
-		x, droppedX := logs(d.series(place.a, m.Name))
-		y, droppedY := logs(d.series(place.b, m.Name))
+		x, droppedX := d.logs(v, d.series(place.a, m.Name))
+		y, droppedY := d.logs(v, d.series(place.b, m.Name))
 		if droppedX+droppedY > 0 {
-			a.warnings.add(fmt.Sprintf("%s: some values of %s of %s or %s are not positive and were left out of ratios", d.experiment.Name, m.Name, pair[0], pair[1]),
+			a.warnings.add(fmt.Sprintf("%s: some values of %s of %s or %s are not positive and were left out of ratios", d.experiment.Name, m.Name, v.a, v.b),
 				"look at the records of those runs")
 		}
 		if len(x) > 0 && len(y) > 0 {
-			samples = append(samples, sample{place.rules, place.frameSize, x, y})
+			samples = append(samples, sample{place.at, x, y})
 		}
 	}
 	if missing := len(meetings) - len(samples); missing > 0 {
 		a.warnings.add(fmt.Sprintf("%s: %s of %s and %s cannot be compared in %d of %d cells, where one has no run that counts",
-			d.experiment.Name, m.Name, pair[0], pair[1], missing, len(meetings)), "see the excluded runs")
+			d.experiment.Name, m.Name, v.a, v.b, missing, len(meetings)), "see the excluded runs")
 	}
-	return a.compareFamily(Comparison{Experiment: d.experiment.Name, Metric: m.Name, A: pair[0], B: pair[1], Control: control}, samples)
+	return a.compareFamily(Comparison{Experiment: d.experiment.Name, Metric: m.Name, Factor: v.factor, A: v.a, B: v.b, Control: v.control}, samples)
 }
 
 // A sample holds the logs of A and B in one cell.
 type sample struct {
-	rules, frameSize int
-	x, y             []float64
+	at   record.Treatment
+	x, y []float64
 }
 
 // compareFamily compares each sample and corrects for their number. All carry the names in label.
@@ -72,12 +93,13 @@ func (a *analyzer) compareFamily(label Comparison, samples []sample) []Compariso
 		out[i], refusals[i] = newComparison(ranks, a.study.Alpha)
 		smallest[i] = ranks.SmallestP()
 		c := &out[i]
-		c.Experiment, c.Metric, c.A, c.B, c.Control = label.Experiment, label.Metric, label.A, label.B, label.Control
-		c.Rules, c.FrameSize, c.NA, c.NB = s.rules, s.frameSize, len(s.x), len(s.y)
+		c.Experiment, c.Metric, c.Factor, c.A, c.B, c.Control = label.Experiment, label.Metric, label.Factor, label.A, label.B, label.Control
+		c.Image, c.Firewall, c.Rules, c.FrameSize = s.at.Image, s.at.Firewall, s.at.Rules, s.at.FrameSize
+		c.NA, c.NB = len(s.x), len(s.y)
 	})
 	for i, errs := range refusals {
 		for _, err := range errs {
-			out[i].Warnings = append(out[i].Warnings, a.warnings.tooFew(err))
+			out[i].Warnings = append(out[i].Warnings, a.warnings.tooFew(countedBy(label.Factor, err)))
 		}
 	}
 	a.correct(out, smallest)
@@ -124,6 +146,9 @@ func (a *analyzer) correct(family []Comparison, smallest []float64) {
 func (a *analyzer) hopeless(c *Comparison) int {
 	where := fmt.Sprintf("%s, %s, %s against %s:", c.Experiment, c.Metric, c.A, c.B)
 	has, need := min(c.NA, c.NB), stats.MinRunsForHolm(c.Family, a.study.Alpha)
+	if has < need && c.Factor == FactorImage {
+		return a.warnings.add(fmt.Sprintf("%s needs %d boots of each image for Holm over %d; has %d", where, need, c.Family, has), moreBoots(need))
+	}
 	if has < need {
 		return a.warnings.add(fmt.Sprintf("%s needs %d runs a cell for Holm over %d; has %d", where, need, c.Family, has), moreRuns(need))
 	}
@@ -168,6 +193,15 @@ func worseOrBetter(ratio float64, m Metric) string {
 	return Faster
 }
 
+// logs are the values of a series that two levels are compared by, and how many values are not positive
+// and were left out: of firewalls those of the runs, of images those of the boots.
+func (d *data) logs(v versus, s *series) (out []float64, dropped int) {
+	if v.betweenImages() {
+		return bootLogs(s, d.boots)
+	}
+	return logs(s)
+}
+
 // logs of the positive values, and how many were not positive.
 func logs(s *series) (out []float64, dropped int) {
 	if s == nil {
@@ -179,4 +213,33 @@ func logs(s *series) (out []float64, dropped int) {
 		}
 	}
 	return out, len(s.observations) - len(out)
+}
+
+// bootLogs has for each boot the mean of the logs of its positive values, and how many were not positive. The
+// blocks of a boot are neighbours, and so are its observations.
+func bootLogs(s *series, boots map[int]int) (out []float64, dropped int) {
+	if s == nil {
+		return nil, 0
+	}
+	boot, sum, n := 0, 0.0, 0
+	flush := func() {
+		if n > 0 {
+			out = append(out, sum/float64(n))
+		}
+		sum, n = 0, 0
+	}
+	for _, o := range s.observations {
+		if o.value <= 0 {
+			dropped++
+			continue
+		}
+		if boots[o.block] != boot {
+			flush()
+			boot = boots[o.block]
+		}
+		sum += stats.Log(o.value)
+		n++
+	}
+	flush()
+	return out, dropped
 }

@@ -4,10 +4,11 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/rampart-bench/rampart/experiments/record"
 	"github.com/rampart-bench/rampart/experiments/stats"
 )
 
-// A line is the fit of one firewall at one frame size.
+// A line is the fit of one firewall at one frame size, with one image.
 type line struct {
 	cost    RuleCost
 	slope   stats.Estimate
@@ -15,24 +16,16 @@ type line struct {
 	refused error // why there is no interval
 }
 
-// ruleCosts adds the cost of a rule of every firewall and frame size, and the ratios of the pairs.
+// ruleCosts adds the cost of a rule of every image, firewall and frame size, and the ratios of the pairs.
 func (a *analyzer) ruleCosts(d *data, r *resampler) {
 	model, ok := costModelOf(d.experiment.Measurement)
 	if !ok {
 		return
 	}
-	var firewalls []Firewall
-	for _, f := range d.experiment.Firewalls {
-		if f.Rules {
-			firewalls = append(firewalls, f)
-		}
-	}
-	sizes := d.experiment.FrameSizes
-	lines := make([]line, len(firewalls)*len(sizes))
-	parallel(len(lines), func(i int) {
-		lines[i] = newLine(d, r, model, firewalls[i/len(sizes)], sizes[i%len(sizes)], 1-a.study.Alpha)
-	})
-	at := map[string][]line{}
+	places := d.experiment.lines()
+	lines := make([]line, len(places))
+	parallel(len(lines), func(i int) { lines[i] = newLine(d, r, model, places[i], 1-a.study.Alpha) })
+	at := map[record.Treatment]*line{}
 	for i := range lines {
 		l := &lines[i]
 		if !l.found {
@@ -42,16 +35,25 @@ func (a *analyzer) ruleCosts(d *data, r *resampler) {
 			l.cost.Warnings = append(l.cost.Warnings, a.warnings.tooFew(l.refused))
 		}
 		a.findings.RuleCosts = append(a.findings.RuleCosts, l.cost)
-		name := firewalls[i/len(sizes)].Name
-		at[name] = append(at[name], *l)
+		at[places[i]] = l
 	}
-	for _, pair := range a.study.comparedPairs(d.experiment) {
-		for _, x := range at[pair[0]] {
-			for _, y := range at[pair[1]] {
-				if x.cost.FrameSize == y.cost.FrameSize {
-					a.findings.CostRatios = append(a.findings.CostRatios, a.newCostRatio(x, y))
-				}
+	for _, factor := range factors() {
+		for _, v := range a.study.pairs(factor, d.experiment) {
+			if !v.control {
+				a.costRatios(d, v, places, at)
 			}
+		}
+	}
+}
+
+// costRatios adds the ratios of the costs of two levels wherever both have one.
+func (a *analyzer) costRatios(d *data, v versus, places []record.Treatment, at map[record.Treatment]*line) {
+	for _, place := range places {
+		if v.level(place) != v.a {
+			continue
+		}
+		if x, y := at[place], at[v.with(place, v.b)]; x != nil && y != nil {
+			a.findings.CostRatios = append(a.findings.CostRatios, a.newCostRatio(d, v, v.with(place, ""), x, y))
 		}
 	}
 }
@@ -62,8 +64,8 @@ func (a *analyzer) ruleCosts(d *data, r *resampler) {
 // One slope over the runs of all blocks was tried. Where the machine drifts from block to block it is the less
 // precise, since it then compares runs of different blocks; and its bootstrap holds 93 to 99 %
 // where this one holds 94 to 97 % (docs/statistics.md).
-func newLine(d *data, r *resampler, model costModel, f Firewall, size int, level float64) line {
-	points, blocks := costPoints(d, model, f, size)
+func newLine(d *data, r *resampler, model costModel, at record.Treatment, level float64) line {
+	points, blocks := costPoints(d, model, at)
 	span := func(p []stats.Point) float64 { return p[len(p)-1].X - p[0].X }
 	widest := 0.0
 	for _, block := range blocks {
@@ -82,7 +84,7 @@ func newLine(d *data, r *resampler, model costModel, f Firewall, size int, level
 		return line{}
 	}
 	l := line{found: true, slope: r.estimate(slopes), cost: RuleCost{
-		Experiment: d.experiment.Name, Metric: model.metric, Firewall: f.Name, FrameSize: size, Unit: "ns", Traversals: model.traversals,
+		Experiment: d.experiment.Name, Metric: model.metric, Image: at.Image, Firewall: at.Firewall, FrameSize: at.FrameSize, Unit: "ns", Traversals: model.traversals,
 	}}
 	l.cost.Slope, l.refused = newInterval(l.slope, level)
 	l.cost.Intercept, _ = newInterval(r.estimate(intercepts), level) // refused as the slope is: they have the same blocks
@@ -99,10 +101,11 @@ func newInterval(e stats.Estimate, level float64) (Interval, error) {
 }
 
 // costPoints are the nanoseconds against the number of rules, ascending, in each block.
-func costPoints(d *data, model costModel, f Firewall, size int) (points map[int][]stats.Point, blocks []int) {
+func costPoints(d *data, model costModel, at record.Treatment) (points map[int][]stats.Point, blocks []int) {
 	points = map[int][]stats.Point{}
-	for _, rules := range d.experiment.levels(f) {
-		s := d.series(f.at(rules, size), model.metric)
+	for _, rules := range d.experiment.Rules {
+		at.Rules = rules
+		s := d.series(at, model.metric)
 		if s == nil {
 			continue
 		}
@@ -115,15 +118,19 @@ func costPoints(d *data, model costModel, f Firewall, size int) (points map[int]
 	return points, slices.Sorted(maps.Keys(points))
 }
 
-func (a *analyzer) newCostRatio(x, y line) CostRatio {
+func (a *analyzer) newCostRatio(d *data, v versus, at record.Treatment, x, y *line) CostRatio {
 	c := CostRatio{
-		Experiment: x.cost.Experiment, Metric: x.cost.Metric, A: x.cost.Firewall, B: y.cost.Firewall, FrameSize: x.cost.FrameSize,
+		Experiment: x.cost.Experiment, Metric: x.cost.Metric, Factor: v.factor, A: v.a, B: v.b,
+		Image: at.Image, Firewall: at.Firewall, FrameSize: at.FrameSize,
 	}
 	level := 1 - a.study.Alpha
 	if y.cost.Slope.Value != 0 {
 		c.Ratio.Value = x.cost.Slope.Value / y.cost.Slope.Value
 	}
 	lo, hi, ok, err := stats.RatioInterval(x.slope, y.slope, level)
+	if few := d.tooFewBoots(v.factor, level); few != nil {
+		err = few
+	}
 	switch {
 	case err != nil:
 		c.Warnings = append(c.Warnings, a.warnings.tooFew(err))

@@ -1,8 +1,8 @@
 package analysis
 
 // Findings is the result of an analysis, as findings.json holds it. Slices are in a fixed order:
-// experiments as in the study, then metrics, then firewalls or pairs as in the study, then rules,
-// then frame sizes, ascending.
+// experiments as in the study, then metrics, then images, then firewalls or pairs as in the study, then
+// rules, then frame sizes, ascending. Image is empty where that is no factor.
 type Findings struct {
 	Schema      int           `json:"schema"`
 	Study       Study         `json:"study"`
@@ -49,6 +49,7 @@ type RunCount struct {
 // An Exclusion is a group of runs that did not enter the statistics.
 type Exclusion struct {
 	Experiment string `json:"experiment"`
+	Image      string `json:"image,omitempty"`
 	Firewall   string `json:"firewall"`
 	Status     string `json:"status"`
 	Reason     string `json:"reason"`
@@ -67,6 +68,7 @@ type Cell struct {
 	Experiment string   `json:"experiment"`
 	Metric     string   `json:"metric"`
 	Unit       string   `json:"unit"`
+	Image      string   `json:"image,omitempty"`
 	Firewall   string   `json:"firewall"`
 	Rules      int      `json:"rules"`
 	FrameSize  int      `json:"frame_size"`
@@ -83,18 +85,23 @@ const (
 	Inconclusive = "inconclusive"
 )
 
-// A Comparison holds firewall A against B in one cell. Ratio is A/B of the metric as measured;
-// "slower" means that A is worse, whichever way the metric points.
+// A Comparison holds firewall A against B in one cell, or image A against B. Ratio is A/B of the metric as
+// measured; "slower" means that A is worse, whichever way the metric points.
+//
+// Firewalls are compared by runs, images by boots: of each boot the mean of the logs counts.
 type Comparison struct {
 	Experiment string   `json:"experiment"`
 	Metric     string   `json:"metric"`
+	Factor     string   `json:"factor,omitempty"` // [FactorImage] where A and B are images
 	A          string   `json:"a"`
 	B          string   `json:"b"`
-	Control    bool     `json:"control,omitempty"` // an A/A pair
+	Control    bool     `json:"control,omitempty"`  // an A/A pair
+	Image      string   `json:"image,omitempty"`    // with which A and B were measured
+	Firewall   string   `json:"firewall,omitempty"` // with which images were compared
 	Rules      int      `json:"rules"`
 	FrameSize  int      `json:"frame_size"`
-	NA         int      `json:"n_a"`
-	NB         int      `json:"n_b"`
+	NA         int      `json:"n_a"`      // runs, or boots
+	NB         int      `json:"n_b"`      // likewise
 	Ratio      Interval `json:"ratio"`    // exp(Hodges–Lehmann shift of logs), 1 - alpha
 	Ratio90    Interval `json:"ratio_90"` // for equivalence, 1 - 2 alpha
 	P          float64  `json:"p"`        // Wilcoxon rank sum, two-sided
@@ -111,7 +118,8 @@ type Comparison struct {
 type NoiseFloor struct {
 	Experiment string  `json:"experiment"`
 	Metric     string  `json:"metric"`
-	Ratio      float64 `json:"ratio"` // exp of the percentile, at least 1
+	Factor     string  `json:"factor,omitempty"` // [FactorImage]: of comparisons between images
+	Ratio      float64 `json:"ratio"`            // exp of the percentile, at least 1
 	Cells      int     `json:"cells"`
 }
 
@@ -120,6 +128,7 @@ type NoiseFloor struct {
 type RuleCost struct {
 	Experiment string   `json:"experiment"`
 	Metric     string   `json:"metric"`
+	Image      string   `json:"image,omitempty"`
 	Firewall   string   `json:"firewall"`
 	FrameSize  int      `json:"frame_size"`
 	Slope      Interval `json:"slope"`     // Unit a rule
@@ -130,12 +139,15 @@ type RuleCost struct {
 	Warnings   []int `json:"warnings,omitempty"`
 }
 
-// A CostRatio holds the slopes of two firewalls against each other.
+// A CostRatio holds the slopes of two firewalls, or of one firewall with two images, against each other.
 type CostRatio struct {
 	Experiment string   `json:"experiment"`
 	Metric     string   `json:"metric"`
+	Factor     string   `json:"factor,omitempty"`
 	A          string   `json:"a"`
 	B          string   `json:"b"`
+	Image      string   `json:"image,omitempty"`
+	Firewall   string   `json:"firewall,omitempty"`
 	FrameSize  int      `json:"frame_size"`
 	Ratio      Interval `json:"ratio"` // of the slopes, A/B; Value is 0 where B's is 0
 	Warnings   []int    `json:"warnings,omitempty"`

@@ -56,6 +56,15 @@ func newResampler(d *data, study *Study) *resampler {
 	return r
 }
 
+// tooFewBoots refuses an interval between images where one has been booted less often than tells how boots
+// differ, however many blocks were measured in them. It is nil for other factors.
+func (d *data) tooFewBoots(factor string, level float64) error {
+	if boots := d.bootCount(); factor == FactorImage && boots < stats.MinClusters {
+		return &stats.TooFewError{What: bootsOfEach, Have: boots, Need: stats.MinClusters, Level: level}
+	}
+	return nil
+}
+
 // rank numbers sorted distinct values from 0.
 func rank(sorted []int) map[int]int {
 	out := make(map[int]int, len(sorted))

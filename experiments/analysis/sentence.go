@@ -9,12 +9,15 @@ import (
 
 // sentence says the verdict and the effect in one line.
 func (c *ClaimResult) sentence(m Metric, margin float64) string {
-	a, b := c.Claim.Compare[0], c.Claim.Compare[1]
-	if c.Cells == 0 {
-		return fmt.Sprintf("Nothing can be said about the %s of %s and %s here: no cell has runs of both.", m.Noun, a, b)
+	a, b, of := c.Claim.Compare[0], c.Claim.Compare[1], "of"
+	if c.Claim.Factor == FactorImage {
+		of = "with image"
 	}
-	effect := fmt.Sprintf("the %s of %s is %s that of %s (%s, %s)",
-		m.Noun, a, describe(c.Effect), b, interval(c.Effect), over(c.Cells))
+	if c.Cells == 0 {
+		return fmt.Sprintf("Nothing can be said about the %s %s %s and %s here: no cell has runs of both.", m.Noun, of, a, b)
+	}
+	effect := fmt.Sprintf("the %s %s %s is %s that %s %s (%s, %s)",
+		m.Noun, of, a, describe(c.Effect), of, b, c.interval(), over(c.Cells))
 	switch {
 	case c.Claim.Expect == Mixed:
 		effect += fmt.Sprintf("; %s slower and %s faster after Holm's correction, the largest difference is %s",
@@ -29,6 +32,14 @@ func (c *ClaimResult) sentence(m Metric, margin float64) string {
 	}
 	lead := map[string]string{Agrees: "Agrees", Disagrees: "Disagrees", Inconclusive: "Inconclusive"}[c.Verdict]
 	return lead + ": " + effect + "."
+}
+
+// interval is that of the effect, or why there is none.
+func (c *ClaimResult) interval() string {
+	if c.Effect.Level == 0 && c.Claim.Factor == FactorImage {
+		return "no interval: too few boots"
+	}
+	return interval(c.Effect)
 }
 
 // over says how many cells an effect is the mean of.

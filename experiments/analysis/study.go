@@ -18,8 +18,9 @@ type Study struct {
 // An Experiment as analysis and report see it.
 type Experiment struct {
 	Name        string            `json:"name"`
-	Measurement string            `json:"measurement"` // icmp_rtt, udp_iperf3 or udp_netperf
-	Parameters  map[string]string `json:"parameters"`  // for the reader, such as count = 200
+	Measurement string            `json:"measurement"`      // icmp_rtt, udp_iperf3 or udp_netperf
+	Parameters  map[string]string `json:"parameters"`       // for the reader, such as count = 200
+	Images      []Image           `json:"images,omitempty"` // none where image is no factor
 	Firewalls   []Firewall        `json:"firewalls"`
 	Rules       []int             `json:"rules"`
 	FrameSizes  []int             `json:"frame_sizes"`
@@ -30,7 +31,21 @@ type Experiment struct {
 	// Compare lists the pairs to compare; Controls the A/A pairs (one firewall, two names).
 	Compare  [][2]string `json:"compare"`
 	Controls [][2]string `json:"controls"`
+	// CompareImages and ControlImages are the same for images.
+	CompareImages [][2]string `json:"compare_images,omitempty"`
+	ControlImages [][2]string `json:"control_images,omitempty"`
 }
+
+// An Image as the reader is told of it: what the nodes booted from.
+type Image struct {
+	Name   string `json:"name"`
+	Suite  string `json:"suite,omitempty"`
+	Kernel string `json:"kernel,omitempty"` // package
+}
+
+// FactorImage is the factor of a comparison between two images. The factor of all others, firewall, is left
+// out wherever a factor is named.
+const FactorImage = "image"
 
 // A Firewall as the reader is told of it.
 type Firewall struct {
@@ -51,9 +66,12 @@ type Claim struct {
 	Statement  string      `json:"statement"`
 	Experiment string      `json:"experiment"`
 	Metric     string      `json:"metric,omitempty"` // default: the measurement's primary metric
+	Factor     string      `json:"factor,omitempty"` // [FactorImage] where Compare names images
 	Compare    [2]string   `json:"compare"`
-	Where      []Condition `json:"where,omitempty"` // all must hold
-	Expect     string      `json:"expect"`          // slower, faster, similar or mixed
+	Where      []Condition `json:"where,omitempty"`     // all must hold
+	Images     []string    `json:"images,omitempty"`    // of the region, where firewalls are compared; none: all
+	Firewalls  []string    `json:"firewalls,omitempty"` // of the region, where images are compared; none: all
+	Expect     string      `json:"expect"`              // slower, faster, similar or mixed
 	// Within bounds the cells of a claim that expects "mixed": 0.1 means that no cell differs by more
 	// than 10 %. Default 0.1.
 	Within float64 `json:"within,omitempty"`

@@ -2,6 +2,7 @@ package analysis_test
 
 import (
 	"fmt"
+	"hash/fnv"
 	"iter"
 	"math"
 	"math/rand/v2"
@@ -18,6 +19,10 @@ type truth struct {
 	seed  uint64
 	// rtt is the true median in us; nil: base + cost·rules.
 	rtt func(firewall string, rules, frame int) float64
+	// image is by what factor an image slows everything, 0: by none; boot is the standard deviation of
+	// the log that all runs of one boot of an image share.
+	image map[string]float64
+	boot  float64
 }
 
 func (w truth) latency(firewall string, rules, frame int) float64 {
@@ -38,18 +43,10 @@ func (w truth) records(s analysis.Study) iter.Seq2[record.Record, error] {
 			sequence := 0
 			for block := 1; block <= e.Repetitions; block++ {
 				drift := rng.NormFloat64() * w.drift
-				for _, f := range e.Firewalls {
-					rules := e.Rules
-					if !f.Rules {
-						rules = []int{0}
-					}
-					for _, n := range rules {
-						for _, size := range e.FrameSizes {
-							sequence++
-							if !yield(w.run(e, f, n, size, block, sequence, drift, rng), nil) {
-								return
-							}
-						}
+				for _, t := range treatments(e) {
+					sequence++
+					if !yield(w.run(e, t, block, sequence, drift+w.bootLog(e, t.Image, block), rng), nil) {
+						return
 					}
 				}
 			}
@@ -57,12 +54,52 @@ func (w truth) records(s analysis.Study) iter.Seq2[record.Record, error] {
 	}
 }
 
-func (w truth) run(e analysis.Experiment, f analysis.Firewall, rules, size, block, sequence int, drift float64, rng *rand.Rand) record.Record {
-	us := w.latency(f.Name, rules, size) * math.Exp(drift+rng.NormFloat64()*w.noise)
+// treatments of an experiment.
+func treatments(e analysis.Experiment) (out []record.Treatment) {
+	images := []string{""}
+	if len(e.Images) > 0 {
+		images = nil
+	}
+	for _, image := range e.Images {
+		images = append(images, image.Name)
+	}
+	for _, image := range images {
+		for _, f := range e.Firewalls {
+			rules := e.Rules
+			if !f.Rules {
+				rules = []int{0}
+			}
+			for _, n := range rules {
+				for _, size := range e.FrameSizes {
+					out = append(out, record.Treatment{Image: image, Firewall: f.Name, Rules: n, FrameSize: size})
+				}
+			}
+		}
+	}
+	return out
+}
+
+// bootLog is the log by which a boot of an image moves all its runs.
+func (w truth) bootLog(e analysis.Experiment, image string, block int) float64 {
+	if image == "" {
+		return 0
+	}
+	h := fnv.New64()
+	fmt.Fprint(h, image, w.seed, (block-1)*e.Boots/e.Repetitions)
+	log := w.boot * rand.New(rand.NewPCG(h.Sum64(), 3)).NormFloat64()
+	if factor := w.image[image]; factor > 0 {
+		log += math.Log(factor)
+	}
+	return log
+}
+
+func (w truth) run(e analysis.Experiment, t record.Treatment, block, sequence int, drift float64, rng *rand.Rand) record.Record {
+	rules, size := t.Rules, t.FrameSize
+	us := w.latency(t.Firewall, rules, size) * math.Exp(drift+rng.NormFloat64()*w.noise)
 	r := record.Record{
 		Schema: 1, Experiment: e.Name, Block: block, Sequence: sequence, Clock: "host", Status: record.OK,
 		Boot:      (block-1)*e.Boots/e.Repetitions + 1,
-		Treatment: record.Treatment{Firewall: f.Name, Rules: rules, FrameSize: size},
+		Treatment: t,
 		Started:   time.Date(2026, 1, 2, 3, 4, sequence, 0, time.UTC), ElapsedS: 0.75,
 		PhasesS: map[string]float64{"measure": 0.5},
 		Checks:  []record.Check{{Name: "rules loaded", Want: rules, Got: rules, OK: true}},

@@ -85,8 +85,8 @@ func (b *Bootstrap) Estimate(value float64, s Statistic) Estimate {
 	return e
 }
 
-// minClusters is the fewest clusters that say anything about their own spread.
-const minClusters = 3
+// MinClusters is the fewest clusters that say anything about their own spread.
+const MinClusters = 3
 
 // Interval is Value ± t·se, where se is the spread of the replicates, enlarged by √(G/(G-1)) because
 // G clusters drawn from themselves spread too little, and t is Student's with G-1 degrees of freedom.
@@ -94,7 +94,7 @@ const minClusters = 3
 // ten blocks (the simulation in package analysis holds it to that). Fewer than three clusters give a
 // [*TooFewError].
 func (e Estimate) Interval(level float64) (lo, hi float64, err error) {
-	if e.clusters < minClusters {
+	if e.clusters < MinClusters {
 		return 0, 0, tooFewClusters(e.clusters, level)
 	}
 	half := float64(StudentQuantile((1-level)/2, e.clusters-1) * math.Sqrt(covariance(e, e, e.clusters)))
@@ -106,7 +106,7 @@ func (e Estimate) Interval(level float64) (lo, hi float64, err error) {
 // false when y itself may be 0, for then no ratio can be excluded.
 func RatioInterval(x, y Estimate, level float64) (lo, hi float64, ok bool, err error) {
 	g := min(x.clusters, y.clusters)
-	if g < minClusters {
+	if g < MinClusters {
 		return 0, 0, false, tooFewClusters(g, level)
 	}
 	t := StudentQuantile((1-level)/2, g-1)
@@ -126,7 +126,7 @@ func RatioInterval(x, y Estimate, level float64) (lo, hi float64, ok bool, err e
 const Clusters = "blocks or boots"
 
 func tooFewClusters(have int, level float64) error {
-	return &TooFewError{What: Clusters, Have: have, Need: minClusters, Level: level}
+	return &TooFewError{What: Clusters, Have: have, Need: MinClusters, Level: level}
 }
 
 // covariance of paired replicates, enlarged for the number of clusters; replicates that are not a
