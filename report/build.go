@@ -118,46 +118,97 @@ func (b *builder) unit(s series) document.Unit {
 	return document.ScaleUnit(name, values[len(values)/4])
 }
 
-func (b *builder) floor(s series) (analysis.NoiseFloor, bool) {
+// floor is the noise floor that the levels of a factor are held against: images without an A/A pair of their
+// own against that of the firewalls.
+func (b *builder) floor(s series, factor string) (floor analysis.NoiseFloor, found bool) {
 	for _, n := range b.f.NoiseFloors {
-		if n.Experiment == s.experiment && n.Metric == s.metric {
-			return n, true
+		if n.Experiment == s.experiment && n.Metric == s.metric && (n.Factor == "" || n.Factor == factor) {
+			floor, found = n, true
 		}
 	}
-	return analysis.NoiseFloor{}, false
+	return floor, found
 }
 
 // floorWords says what the noise floor of a series is.
-func (b *builder) floorWords(s series) string {
-	n, ok := b.floor(s)
-	if !ok || n.Cells == 0 {
+func (b *builder) floorWords(s series, factor string) string {
+	n, ok := b.floor(s, factor)
+	switch {
+	case !ok || n.Cells == 0:
 		return "No A/A pair was measured, so there is no noise floor."
+	case n.Factor != factor:
+		return fmt.Sprintf("A/A noise floor, of firewalls as no image was measured under two names: a ratio of %s (%s).", ratioWords(n.Ratio), plural(n.Cells, "cell"))
 	}
 	return fmt.Sprintf("A/A noise floor: a ratio of %s (%s).", ratioWords(n.Ratio), plural(n.Cells, "cell"))
 }
 
 func ratioWords(r float64) string { return strconv.FormatFloat(r, 'f', 4, 64) }
 
+// A pair is two levels of one factor that were compared.
+type pair struct {
+	factor  string // empty: firewall
+	a, b    string
+	control bool // an A/A pair
+}
+
+func pairOf(c analysis.Comparison) pair { return pair{c.Factor, c.A, c.B, c.Control} }
+
+func (p pair) ofImages() bool { return p.factor == analysis.FactorImage }
+
+// noun is what the pair is of.
+func (p pair) noun() string { return cmp.Or(p.factor, "firewall") }
+
+// named is a level of the pair's factor, with the factor where that is not the usual one.
+func (p pair) named(level string) string {
+	if p.ofImages() {
+		return "image " + level
+	}
+	return level
+}
+
 // pairs lists what was compared in a series, A/A pairs apart.
-func (b *builder) pairs(s series, control bool) [][2]string {
-	var out [][2]string
+func (b *builder) pairs(s series, control bool) []pair {
+	var out []pair
 	for _, c := range b.f.Comparisons {
-		p := [2]string{c.A, c.B}
-		if c.Experiment == s.experiment && c.Metric == s.metric && c.Control == control && !slices.Contains(out, p) {
-			out = append(out, p)
+		if c.Experiment == s.experiment && c.Metric == s.metric && c.Control == control && !slices.Contains(out, pairOf(c)) {
+			out = append(out, pairOf(c))
 		}
 	}
 	return out
 }
 
-func (b *builder) comparisons(s series, pair [2]string, control bool) []analysis.Comparison {
+func (b *builder) comparisons(s series, p pair) []analysis.Comparison {
 	var out []analysis.Comparison
 	for _, c := range b.f.Comparisons {
-		if c.Experiment == s.experiment && c.Metric == s.metric && c.Control == control && c.A == pair[0] && c.B == pair[1] {
+		if c.Experiment == s.experiment && c.Metric == s.metric && pairOf(c) == p {
 			out = append(out, c)
 		}
 	}
 	return out
+}
+
+// hasImages reports whether image is a factor of an experiment.
+func (b *builder) hasImages(experiment string) bool {
+	return slices.ContainsFunc(b.f.Study.Experiments, func(e analysis.Experiment) bool { return e.Name == experiment && len(e.Images) > 0 })
+}
+
+// imagesOf are the levels of image; one that is empty where it is no factor.
+func imagesOf(e analysis.Experiment) []string {
+	if len(e.Images) == 0 {
+		return []string{""}
+	}
+	var names []string
+	for _, image := range e.Images {
+		names = append(names, image.Name)
+	}
+	return names
+}
+
+// withImage puts the name of an image, where there is one, before words.
+func withImage(image, words string) string {
+	if image == "" {
+		return words
+	}
+	return image + ", " + words
 }
 
 // lede is the study in two sentences.
@@ -182,14 +233,14 @@ func (b *builder) lede() []string {
 
 func treatmentsOf(e analysis.Experiment) int {
 	n := 0
-	for _, fw := range e.Firewalls {
+	for _, fw := range e.Firewalls { // of one image
 		if fw.Rules {
 			n += len(e.Rules) * len(e.FrameSizes)
 		} else {
 			n += len(e.FrameSizes)
 		}
 	}
-	return n
+	return n * len(imagesOf(e))
 }
 
 // claims are the verdicts, in the order of the study.
@@ -199,7 +250,7 @@ func claims(f analysis.Findings) []document.Claim {
 		out = append(out, document.Claim{
 			Name:      c.Claim.Name,
 			Statement: c.Claim.Statement,
-			Region:    region(c.Claim.Where),
+			Region:    region(c.Claim),
 			Verdict:   verdict(c.Verdict, false),
 			Sentence:  effectWords(c),
 			Notes:     notes(c.Warnings),

@@ -161,17 +161,17 @@ func (c Contrast) cells(changed []analysis.Change, rows int) *document.Table {
 	}
 	t.Columns = []document.Column{
 		{Key: "verdict", Title: "verdict"}, {Key: "metric", Title: "metric"}, {Key: "experiment", Title: "experiment", Head: true},
-		{Key: "firewall", Title: "firewall", Head: true}, rulesColumn, frameColumn,
+		imageColumn, firewallColumn, rulesColumn, frameColumn,
 		{Key: "before", Title: "before"}, {Key: "after", Title: "after"}, {Key: "change", Title: "change"}, evidence,
 	}
 	for _, cell := range changed {
 		values := []document.Value{
-			verdict(cell.Verdict, cell.Minor), document.Text(cell.Metric), document.Text(cell.Experiment), document.Text(cell.Firewall),
+			verdict(cell.Verdict, cell.Minor), document.Text(cell.Metric), document.Text(cell.Experiment), document.Text(cell.Image), document.Text(cell.Firewall),
 			document.Count(cell.Rules), document.Count(cell.FrameSize),
 		}
 		t.Rows = append(t.Rows, document.Row{Values: append(values, c.effect(cell)...)})
 	}
-	return t
+	return withoutEmpty(t, "image")
 }
 
 // effect is before, after, the change, and what it rests on.

@@ -51,6 +51,12 @@ func facts(m record.Manifest) map[string]string {
 		"image":           m.Image,
 		"configuration":   m.ConfigDigest,
 	}
+	for name, image := range m.Images {
+		out["image "+name] = image.Digest
+		for node, environment := range image.Nodes {
+			addEnvironment(out, "node "+node+" with image "+name, environment)
+		}
+	}
 	for name, digest := range m.PlanDigests {
 		out["plan of "+name] = digest
 	}

@@ -17,7 +17,7 @@ const hostile = `"'><script>alert(1)</script>{{.}}</style></pre>|$x^2$\input{/et
 
 // hostileShape puts it before every name of a small study, with what a spreadsheet would run first.
 func hostileShape() shape {
-	s := small()
+	s := released()
 	s.names = func(name string) string { return "=1+2;" + name + hostile }
 	return s
 }

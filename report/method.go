@@ -55,17 +55,17 @@ func (b *builder) exclusions() *document.Table {
 		Title:   "Runs that were left out, with the reason as recorded",
 		Caption: "sender-bound: the generator was the limit and not the firewall; unavailable: this kernel cannot run that engine. " + b.clock(),
 		Columns: []document.Column{
-			{Key: "experiment", Title: "experiment", Head: true}, {Key: "firewall", Title: "firewall", Head: true},
+			{Key: "experiment", Title: "experiment", Head: true}, {Key: "image", Title: "image"}, firewallColumn,
 			{Key: "status", Title: "status"}, {Key: "runs", Title: "runs"}, {Key: "reason", Title: "reason"},
 		},
 	}
 	for _, x := range b.f.Excluded {
 		t.Rows = append(t.Rows, document.Row{Values: []document.Value{
-			document.Text(x.Experiment), document.Text(x.Firewall), document.Text(strings.ReplaceAll(x.Status, "_", "-")),
+			document.Text(x.Experiment), document.Text(x.Image), document.Text(x.Firewall), document.Text(strings.ReplaceAll(x.Status, "_", "-")),
 			document.Count(x.Runs), document.Text(x.Reason),
 		}})
 	}
-	return finish(t)
+	return finish(withoutEmpty(t, "image"))
 }
 
 func (b *builder) checks() []document.Block {
@@ -138,6 +138,9 @@ func (b *builder) experimentItems(e analysis.Experiment) []document.Definition {
 		}
 		firewalls = append(firewalls, s+")")
 	}
+	if len(e.Images) > 0 {
+		items = append(items, document.Definition{Term: "images", Text: imageWords(e.Images)})
+	}
 	items = append(items,
 		document.Definition{Term: "firewalls", Text: strings.Join(firewalls, "; ")},
 		document.Definition{Term: "rules", Text: numbers(e.Rules)},
@@ -155,8 +158,24 @@ func (b *builder) experimentItems(e analysis.Experiment) []document.Definition {
 	return items
 }
 
+// imageWords says what each image is.
+func imageWords(images []analysis.Image) string {
+	var parts []string
+	for _, image := range images {
+		s := image.Name
+		if of := slices.DeleteFunc([]string{image.Suite, image.Kernel}, func(s string) bool { return s == "" }); len(of) > 0 {
+			s += " (" + strings.Join(of, ", ") + ")"
+		}
+		parts = append(parts, s)
+	}
+	return strings.Join(parts, "; ")
+}
+
 // order says in which order the runs were made.
 func order(e analysis.Experiment) string {
+	if len(e.Images) > 0 {
+		return wholePlots(e)
+	}
 	s := fmt.Sprintf("Runs were ordered in %d complete blocks, each with every treatment once, ", e.Repetitions)
 	if e.Grouped {
 		s += "in the same order in every block, which a clock that cannot drift allows."
@@ -167,6 +186,18 @@ func order(e analysis.Experiment) string {
 		s += fmt.Sprintf(" The blocks were spread over %d fresh boots of the nodes, and boot is a level of variance.", e.Boots)
 	}
 	return s + " The number of repetitions was fixed before the first run."
+}
+
+// wholePlots is order where another image takes another boot.
+func wholePlots(e analysis.Experiment) string {
+	s := fmt.Sprintf("Runs were ordered in %d complete blocks. Another image takes a boot, so images are whole plots: the blocks were spread over %d boots, in each of which every image was booted once and all its treatments of those blocks were measured before the next, ",
+		e.Repetitions, e.Boots)
+	if e.Grouped {
+		s += "in the same order in every boot, which a clock that cannot drift allows."
+	} else {
+		s += fmt.Sprintf("images in an order shuffled anew in every boot, and treatments in every block of an image, by seed %d.", e.Seed)
+	}
+	return s + " So firewalls are compared inside a boot, and images from boot to boot: the boot is their unit of comparison. Repetitions and boots were fixed before the first run."
 }
 
 // statistics says how runs became statements, with this study's numbers.
@@ -184,6 +215,9 @@ func (b *builder) statistics() []string {
 		"Claims: log ratios of A to B inside each block, so that drift falls on both; their mean over the cells of the region and over blocks. A claim agrees if the interval lies on the side it names (for similar: within the margin), disagrees if on the other, else it is inconclusive. Each is tested by itself: nothing is corrected for the number of claims. A mixed claim agrees if cells differ significantly in both directions and none by more than its bound.",
 		fmt.Sprintf("Intervals of costs and claims (%s): the standard error from %s draws of blocks (whole boots, where there are several), seed %d, times Student's t.",
 			ci, document.Print(document.Count(st.Bootstrap), document.Unit{}), st.Seed),
+	}
+	if slices.ContainsFunc(st.Experiments, func(e analysis.Experiment) bool { return len(e.Images) > 0 }) {
+		out = append(out, "Images are compared by boots: of the runs of a cell in one boot the mean of the logs counts as one value, for the test of a cell as for intervals, and claims pair the boots of the same number. Several blocks in a boot make its value more precise and are no further evidence. A family of a pair of images holds the cells of all firewalls.")
 	}
 	families := map[int]bool{}
 	for _, c := range b.f.Comparisons {
@@ -251,6 +285,9 @@ func (b *builder) threats() []document.Block {
 		"The levels of rules and frame sizes are ours; nothing is claimed between or beyond them except by the slope, which assumes a straight line.")
 	if slices.ContainsFunc(b.f.Claims, func(c analysis.ClaimResult) bool { return c.Claim.Reference != nil }) {
 		items = append(items, anotherKernel)
+	}
+	if slices.ContainsFunc(b.f.Study.Experiments, func(e analysis.Experiment) bool { return len(e.Images) > 0 }) {
+		items = append(items, "An image is a kernel together with its configuration, modules and programs. What differs between two images may come from any of them; two images with one suite and two kernels differ in the least.")
 	}
 	if len(b.f.NoiseFloors) == 0 {
 		items = append(items, "No A/A pair was measured: nothing shows what this set-up calls a difference between two identical firewalls.")

@@ -32,11 +32,16 @@ func (b *builder) environment() []document.Block {
 		document.Definitions{Caption: "Host", Items: host},
 	}
 	for _, name := range nodeNames(m.Nodes) {
-		items := differing(environmentItems(m.Nodes[name]), host)
-		if len(items) == 0 {
-			items = []document.Definition{{Term: "all", Text: "as the host"}}
+		out = append(out, nodeBlock("Node "+name, m.Nodes[name], host))
+	}
+	for _, name := range sortedKeys(m.Images) {
+		image := m.Images[name]
+		out = append(out, document.Definitions{Caption: "Image " + name, Items: filled([]document.Definition{
+			{Term: "digest", Text: image.Digest}, {Term: "kernel", Text: image.Nodes["firewall"].Kernel},
+		})})
+		for _, node := range nodeNames(image.Nodes) {
+			out = append(out, nodeBlock("Node "+node+" with image "+name, image.Nodes[node], host))
 		}
-		out = append(out, document.Definitions{Caption: "Node " + name, Items: items})
 	}
 	if text := pretty(m.Testbed); text != "" {
 		out = append(out, document.Code{Name: "Testbed as built", Text: text, Fold: true})
@@ -45,6 +50,15 @@ func (b *builder) environment() []document.Block {
 		out = append(out, document.Code{Name: "Features of the testbed", Text: text, Fold: true})
 	}
 	return out
+}
+
+// nodeBlock says in what a node is not as the host.
+func nodeBlock(caption string, node record.Environment, host []document.Definition) document.Definitions {
+	items := differing(environmentItems(node), host)
+	if len(items) == 0 {
+		items = []document.Definition{{Term: "all", Text: "as the host"}}
+	}
+	return document.Definitions{Caption: caption, Items: items}
 }
 
 // nodeNames are in the order of the chain, then any others.
@@ -173,7 +187,11 @@ func (b *builder) reproduce() []document.Block {
 	}
 	digests = append(digests,
 		document.Definition{Term: "records", Text: b.in.RecordsDigest},
-		document.Definition{Term: "image", Text: m.Image},
+		document.Definition{Term: "image", Text: m.Image})
+	for _, name := range sortedKeys(m.Images) {
+		digests = append(digests, document.Definition{Term: "image " + name, Text: m.Images[name].Digest})
+	}
+	digests = append(digests,
 		document.Definition{Term: "rampart", Text: m.Rampart.SHA256})
 	same := "The same configuration gives the same plan, run by run; compare the digests. The records hold every run, and the report can be made from them again:"
 	if b.f.Clock == "virtual" {

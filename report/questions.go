@@ -32,8 +32,10 @@ func (b *builder) questions() []document.Block {
 			continue
 		}
 		out = append(out, b.valuesFigure(e, s))
-		if f := b.heatFigure(e, s); f != nil {
-			out = append(out, f)
+		for _, factor := range []string{"", analysis.FactorImage} {
+			if f := b.heatFigure(e, s, factor); f != nil {
+				out = append(out, f)
+			}
 		}
 		if f := b.controlFigure(s); f != nil {
 			out = append(out, f)
@@ -104,7 +106,7 @@ func (b *builder) levelsFigure(e analysis.Experiment, s series) *document.Figure
 		for _, c := range b.cells(s) {
 			if c.Firewall == name {
 				style := document.Style{Kind: document.Series, Index: slices.Index(flat, name)}
-				panels[c.FrameSize] = append(panels[c.FrameSize], document.Bar{Label: name, Style: style, Value: estimate(c.Median).In(unit)})
+				panels[c.FrameSize] = append(panels[c.FrameSize], document.Bar{Label: withImage(c.Image, name), Style: style, Value: estimate(c.Median).In(unit)})
 			}
 		}
 	}
@@ -137,8 +139,8 @@ func (b *builder) linesFigure(e analysis.Experiment, s series) *document.Figure 
 		ID:    b.id("rules", s.experiment, s.metric),
 		Title: fmt.Sprintf("How does the %s change with the number of rules?", axisWords(s.metric)),
 		Data:  b.data(mediansKey(s)),
-		Caption: fmt.Sprintf("%s in %s (%s) against the number of rules, one panel a frame size, both axes logarithmic. Points are medians over runs, bands their %s intervals.%s %s",
-			capital(metricWords(s.metric)), unit.Printed, betterWords(s.metric), b.level(), offered(e), b.clock()),
+		Caption: fmt.Sprintf("%s in %s (%s) against the number of rules, one panel %s, both axes logarithmic. Points are medians over runs, bands their %s intervals.%s %s",
+			capital(metricWords(s.metric)), unit.Printed, betterWords(s.metric), panelsOf(e), b.level(), offered(e), b.clock()),
 		Alt: fmt.Sprintf("Line charts of %s against the number of rules for %s, one for each of %s.",
 			metricWords(s.metric), enumerate(append(slices.Clone(ruled), flat...)), plural(len(e.FrameSizes), "frame size")),
 	}
@@ -155,7 +157,7 @@ func (b *builder) linesFigure(e analysis.Experiment, s series) *document.Figure 
 	extents := map[int]extent{}
 	for _, c := range b.cells(s) {
 		est := estimate(c.Median).In(unit)
-		at[record.Treatment{Firewall: c.Firewall, Rules: c.Rules, FrameSize: c.FrameSize}] = est
+		at[record.Treatment{Image: c.Image, Firewall: c.Firewall, Rules: c.Rules, FrameSize: c.FrameSize}] = est
 		extents[c.FrameSize] = extents[c.FrameSize].with(est)
 	}
 	whole, same := shared(extents)
@@ -167,7 +169,9 @@ func (b *builder) linesFigure(e analysis.Experiment, s series) *document.Figure 
 		if !same {
 			y.Lo, y.Hi = extents[size].lo, extents[size].hi
 		}
-		f.Panels = append(f.Panels, linesPanel(e, size, ruled, flat, at, y))
+		for _, image := range imagesOf(e) { // those of one frame size beside each other
+			f.Panels = append(f.Panels, linesPanel(e, image, size, ruled, flat, at, y))
+		}
 	}
 	return f
 }
@@ -216,7 +220,15 @@ func top(e document.Estimate) float64 {
 	return e.Value
 }
 
-func linesPanel(e analysis.Experiment, size int, ruled, flat []string, at map[record.Treatment]document.Estimate, y document.Axis) document.Panel {
+// panelsOf says what has a panel of its own.
+func panelsOf(e analysis.Experiment) string {
+	if len(e.Images) > 0 {
+		return "a frame size and image"
+	}
+	return "a frame size"
+}
+
+func linesPanel(e analysis.Experiment, image string, size int, ruled, flat []string, at map[record.Treatment]document.Estimate, y document.Axis) document.Panel {
 	d := document.Lines{X: document.Axis{Label: "rules"}, Y: y}
 	for _, r := range e.Rules {
 		d.X.Levels = append(d.X.Levels, float64(r))
@@ -225,7 +237,7 @@ func linesPanel(e analysis.Experiment, size int, ruled, flat []string, at map[re
 	for i, name := range ruled {
 		line := document.Line{Name: name, Style: document.Style{Kind: document.Series, Index: i}}
 		for _, r := range e.Rules {
-			if est, ok := at[record.Treatment{Firewall: name, Rules: r, FrameSize: size}]; ok {
+			if est, ok := at[record.Treatment{Image: image, Firewall: name, Rules: r, FrameSize: size}]; ok {
 				line.Points = append(line.Points, document.Point{X: float64(r), Y: est})
 			}
 		}
@@ -236,12 +248,12 @@ func linesPanel(e analysis.Experiment, size int, ruled, flat []string, at map[re
 		}
 	}
 	for i, name := range flat {
-		if est, ok := at[record.Treatment{Firewall: name, FrameSize: size}]; ok {
+		if est, ok := at[record.Treatment{Image: image, Firewall: name, FrameSize: size}]; ok {
 			d.Levels = append(d.Levels, document.Level{Name: name, Style: document.Style{Kind: document.Reference, Index: i}, Y: est})
 			alt += fmt.Sprintf("%s: %s. ", name, est.Short())
 		}
 	}
-	return document.Panel{Title: frameTitle(size), Plot: d, Alt: y.Label + ". " + alt}
+	return document.Panel{Title: withImage(image, frameTitle(size)), Plot: d, Alt: y.Label + ". " + alt}
 }
 
 // marksLegend explains the marks of verdicts, those that occur only.
@@ -260,27 +272,31 @@ func marksLegend(seen map[document.Verdict]bool, a string) []document.Key {
 	return out
 }
 
-// heatFigure has a panel for each pair, all of one scale of colours.
-func (b *builder) heatFigure(e analysis.Experiment, s series) *document.Figure {
-	pairs := b.pairs(s, false)
-	if len(pairs) == 0 {
-		return nil
-	}
+// heatFigure has a panel for each pair of levels of a factor at each level of the other, all of one scale of
+// colours.
+func (b *builder) heatFigure(e analysis.Experiment, s series, factor string) *document.Figure {
 	f := &document.Figure{
-		ID:    b.id("heat", s.experiment, s.metric),
-		Title: "Where does the first firewall of a pair differ from the second, and by how much?",
+		Title: fmt.Sprintf("Where does the first %s of a pair differ from the second, and by how much?", pair{factor: factor}.noun()),
 		Caption: fmt.Sprintf("Difference in %s, in percent (%s), for A against B. Orange: A is worse; blue: A is better. The mark is the verdict after Holm's correction over the family. %s%s %s",
-			metricWords(s.metric), betterWords(s.metric), b.floorWords(s), offered(e), b.clock()),
+			metricWords(s.metric), betterWords(s.metric), b.floorWords(s, factor), offered(e), b.clock()),
 	}
 	seen := map[document.Verdict]bool{}
 	// So that noise does not look like a finding, the deepest colour is never below 10 %.
 	limit := math.Log(1.1)
-	for _, p := range pairs {
-		panel := b.heatPanel(e, s, p, seen)
-		limit = max(limit, panel.Plot.(document.HeatMap).Limit)
-		f.Panels = append(f.Panels, panel)
+	for _, p := range b.pairs(s, false) {
+		if p.factor != factor {
+			continue
+		}
+		for _, part := range b.heatParts(e, s, p) {
+			panel := heatPanel(e, s, p, part, seen)
+			limit = max(limit, panel.Plot.(document.HeatMap).Limit)
+			f.Panels = append(f.Panels, panel)
+			f.Alt += panel.Alt
+		}
 		f.Data = append(f.Data, b.data(ratiosKey(s, p))...)
-		f.Alt += panel.Alt
+	}
+	if len(f.Panels) == 0 {
+		return nil
 	}
 	for i := range f.Panels {
 		d := f.Panels[i].Plot.(document.HeatMap)
@@ -288,17 +304,47 @@ func (b *builder) heatFigure(e analysis.Experiment, s series) *document.Figure {
 		f.Panels[i].Plot = d
 	}
 	f.Legend = marksLegend(seen, "A")
+	if factor == analysis.FactorImage {
+		f.ID = b.id("heat", "images", s.experiment, s.metric)
+	} else {
+		f.ID = b.id("heat", s.experiment, s.metric)
+	}
 	return f
 }
 
-func (b *builder) heatPanel(e analysis.Experiment, s series, p [2]string, seen map[document.Verdict]bool) document.Panel {
+// A heatPart is what one panel of a pair shows: the cells at one level of the other factor.
+type heatPart struct {
+	level string
+	cells []analysis.Comparison
+}
+
+// heatParts splits the comparisons of a pair. The second name of an A/A pair of firewalls is left out.
+func (b *builder) heatParts(e analysis.Experiment, s series, p pair) (parts []heatPart) {
+	skip := twins(e)
+	for _, c := range b.comparisons(s, p) {
+		level := c.Image
+		if p.ofImages() {
+			level = c.Firewall
+		}
+		i := slices.IndexFunc(parts, func(part heatPart) bool { return part.level == level })
+		switch {
+		case p.ofImages() && slices.Contains(skip, level):
+		case i < 0:
+			parts = append(parts, heatPart{level, []analysis.Comparison{c}})
+		default:
+			parts[i].cells = append(parts[i].cells, c)
+		}
+	}
+	return parts
+}
+
+func heatPanel(e analysis.Experiment, s series, p pair, part heatPart, seen map[document.Verdict]bool) document.Panel {
 	worse := 1.0
 	if m, _ := analysis.LookupMetric(s.metric); m.HigherIsBetter {
 		worse = -1
 	}
-	cells := b.comparisons(s, p, false)
 	var levels []int
-	for _, c := range cells {
+	for _, c := range part.cells {
 		if !slices.Contains(levels, c.Rules) {
 			levels = append(levels, c.Rules)
 		}
@@ -313,7 +359,7 @@ func (b *builder) heatPanel(e analysis.Experiment, s series, p [2]string, seen m
 	}
 	d.Cells = make([]document.HeatCell, len(d.Rows)*len(d.Columns))
 	count := map[document.Verdict]int{}
-	for _, c := range cells {
+	for _, c := range part.cells {
 		row, col := slices.Index(levels, c.Rules), slices.Index(e.FrameSizes, c.FrameSize)
 		if col < 0 || c.Ratio.Value <= 0 {
 			continue
@@ -332,8 +378,8 @@ func (b *builder) heatPanel(e analysis.Experiment, s series, p [2]string, seen m
 		}
 	}
 	return document.Panel{
-		Title: "A " + p[0] + ", B " + p[1],
-		Alt:   fmt.Sprintf("A is %s, B is %s. A is %s. ", p[0], p[1], enumerate(words)),
+		Title: withImage(part.level, "A "+p.a+", B "+p.b),
+		Alt:   withImage(part.level, fmt.Sprintf("A is %s, B is %s. A is %s. ", p.a, p.b, enumerate(words))),
 		Plot:  d,
 	}
 }
@@ -343,27 +389,27 @@ func (b *builder) controlFigure(s series) *document.Figure {
 	if len(pairs) == 0 {
 		return nil
 	}
-	floor, _ := b.floor(s)
 	f := &document.Figure{
 		ID:    b.id("control", s.experiment, s.metric),
 		Title: "What does the method call a difference where there is none?",
 		Caption: fmt.Sprintf("The A/A pair: one firewall under two names, every cell compared as all others are; ratio of %s with its %s interval, sorted. Dashed: the noise floor, below which 95 %% of the cells lie, whichever way they differ. %s %s",
-			metricWords(s.metric), b.level(), b.floorWords(s), b.clock()),
-		Alt: fmt.Sprintf("Ratios of the A/A cells around 1. %s", b.floorWords(s)),
+			metricWords(s.metric), b.level(), b.floorWords(s, pairs[0].factor), b.clock()),
+		Alt: fmt.Sprintf("Ratios of the A/A cells around 1. %s", b.floorWords(s, pairs[0].factor)),
 	}
 	f.Legend = []document.Key{{Name: "not called different", Style: document.Style{Kind: document.Plain}}}
 	seen := map[document.Verdict]bool{}
 	for _, p := range pairs {
 		f.Data = append(f.Data, b.data(ratiosKey(s, p))...)
+		floor, _ := b.floor(s, p.factor)
 		d := document.Dots{X: document.Axis{Label: "ratio"}, Middle: 1, Floor: floor.Ratio, Margin: b.f.Study.Margin, Compact: true}
-		cells := b.comparisons(s, p, true)
+		cells := b.comparisons(s, p)
 		slices.SortStableFunc(cells, func(x, y analysis.Comparison) int { return compare(x.Ratio.Value, y.Ratio.Value) })
 		for _, c := range cells {
 			v := verdict(c.Verdict, false)
 			seen[v] = v == document.Slower || v == document.Faster
-			d.Rows = append(d.Rows, document.Dot{Label: fmt.Sprintf("%d rules, %d bytes", c.Rules, c.FrameSize), Value: estimate(c.Ratio), Verdict: v})
+			d.Rows = append(d.Rows, document.Dot{Label: withImage(c.Image+c.Firewall, fmt.Sprintf("%d rules, %d bytes", c.Rules, c.FrameSize)), Value: estimate(c.Ratio), Verdict: v})
 		}
-		f.Panels = append(f.Panels, document.Panel{Title: p[0] + " against itself", Alt: f.Alt, Plot: d})
+		f.Panels = append(f.Panels, document.Panel{Title: p.named(p.a) + " against itself", Alt: f.Alt, Plot: d})
 	}
 	f.Legend = append(append(f.Legend, marksLegend(seen, "first name")...),
 		document.Key{Name: "noise floor", Style: document.Style{Kind: document.Band}},
@@ -402,7 +448,7 @@ func (b *builder) costFigure(e analysis.Experiment) *document.Figure {
 			if c.Firewall != name {
 				continue
 			}
-			bar := document.Bar{Label: name, Style: document.Style{Kind: document.Series, Index: slices.Index(ruled, name)}, Value: estimate(c.Slope).In(unit)}
+			bar := document.Bar{Label: withImage(c.Image, name), Style: document.Style{Kind: document.Series, Index: slices.Index(ruled, name)}, Value: estimate(c.Slope).In(unit)}
 			panels[c.FrameSize] = append(panels[c.FrameSize], bar)
 			all = append(all, bar)
 		}
@@ -428,20 +474,25 @@ func (b *builder) claimsFigure() *document.Figure {
 		Caption: fmt.Sprintf("Mean ratio A/B of each claim's metric over its region with its %s interval over blocks; a ratio of 1 is no difference. Shaded: the margin of equivalence, ±%s. %s",
 			b.level(), percentWords(b.f.Study.Margin), b.clock()),
 	}
-	index := map[series]int{}
+	type place struct {
+		series
+		factor string
+	}
+	index := map[place]int{}
 	seen := map[document.Verdict]bool{}
 	for _, c := range b.f.Claims {
 		if c.Effect.Value <= 0 {
 			continue
 		}
 		s := series{c.Claim.Experiment, c.Metric}
-		i, ok := index[s]
+		key := place{s, c.Claim.Factor}
+		i, ok := index[key]
 		if !ok {
 			i = len(f.Panels)
-			index[s] = i
-			floor, _ := b.floor(s)
+			index[key] = i
+			floor, _ := b.floor(s, c.Claim.Factor)
 			f.Panels = append(f.Panels, document.Panel{
-				Title: s.experiment + " (" + betterWords(s.metric) + ")",
+				Title: s.experiment + inImages(c.Claim.Factor) + " (" + betterWords(s.metric) + ")",
 				Plot:  document.Dots{X: document.Axis{Label: "ratio A/B, " + axisWords(s.metric)}, Middle: 1, Margin: b.f.Study.Margin, Floor: floor.Ratio},
 			})
 		}
@@ -462,6 +513,14 @@ func (b *builder) claimsFigure() *document.Figure {
 		document.Key{Name: "noise floor", Style: document.Style{Kind: document.Band}},
 		document.Key{Name: "margin of equivalence", Style: document.Style{Kind: document.Margin}})
 	return f
+}
+
+// inImages tells claims on images from those on firewalls.
+func inImages(factor string) string {
+	if factor == analysis.FactorImage {
+		return ", between images"
+	}
+	return ""
 }
 
 // capital makes the first letter of a sentence large.

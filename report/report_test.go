@@ -215,6 +215,51 @@ func renders(t *testing.T, s shape, study analysis.Study, records iter.Seq2[reco
 	return string(list[0].data)
 }
 
+// Where image is a factor, tables, figures and claims name it, and nothing names it where it is none.
+func TestImagesAreNamed(t *testing.T) {
+	list, err := files(released().input(), Spec{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	leadSomewhere(t, list)
+	text := map[string]string{}
+	for _, f := range list {
+		text[f.path] = string(f.data)
+	}
+	for path, wants := range map[string][]string{
+		"report.md": {
+			"The round-trip time with image trixie is", "firewalls nftables-linear and iptables-linear, rules ≥ 1000", "(image trixie)",
+			"images are whole plots: the blocks were spread over 12 boots", "Images are compared by boots", "image bookworm-again (A/A)",
+			"bookworm (suite, linux-image-cloud-amd64)", "Node firewall with image trixie", "An image is a kernel together with",
+			"Where does the first image of a pair differ from the second, and by how much?",
+		},
+		"tables/medians-latency-rtt-median.csv":                {"image,firewall,rules", "trixie,nftables-linear,10,64"},
+		"tables/ratios-latency-rtt-median-trixie-bookworm.csv": {"firewall,rules", "iptables-linear,10,64,12,12"},
+		"tables/cost-latency-rtt-median.csv":                   {"image,firewall,frame"},
+		"tables/cost-ratios-latency-rtt-median.csv":            {"image trixie,image bookworm,compared,nftables-linear,64", "nftables-linear,iptables-linear,trixie,compared,64"},
+		"tables/verdicts.csv":                                  {"nftables-linear,iptables-linear,trixie,6", "image trixie,image bookworm,compared,"},
+		"tables/excluded.csv":                                  {"trixie"},
+		"figures/rules-latency-rtt-median.svg":                 {"trixie, 64-byte frames"},
+		"figures/heat-images-latency-rtt-median.svg":           {"nftables-linear, A trixie, B bookworm"},
+		"figures/rule-cost-latency-rtt-median.svg":             {"trixie, nftables-linear"},
+	} {
+		for _, want := range wants {
+			if !strings.Contains(text[path], want) {
+				t.Errorf("%s does not say %q", path, want)
+			}
+		}
+	}
+	plain, err := files(small().input(), Spec{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range plain {
+		if strings.HasPrefix(f.path, "tables/") && strings.Contains(strings.SplitN(string(f.data), "\n", 2)[0], "image") {
+			t.Errorf("%s has a column for an image that is no factor", f.path)
+		}
+	}
+}
+
 // What the traffic walks of the list depends on the configuration, and so does what is said of it.
 func TestThreatsNameThePosition(t *testing.T) {
 	for want, positions := range map[string][]string{

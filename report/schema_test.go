@@ -38,7 +38,7 @@ func TestFindingsFollowTheirSchema(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, f := range map[string]analysis.Findings{"small": small().input().Findings, "hostile": hostileInput().Findings, "mixed": f, "empty": empty} {
+	for name, f := range map[string]analysis.Findings{"small": small().input().Findings, "released": released().input().Findings, "hostile": hostileInput().Findings, "mixed": f, "empty": empty} {
 		text, err := json.Marshal(f)
 		if err != nil {
 			t.Fatal(err)

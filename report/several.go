@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/rampart-bench/rampart/experiments/analysis"
+	"github.com/rampart-bench/rampart/experiments/record"
 	"github.com/rampart-bench/rampart/report/document"
 )
 
@@ -124,7 +126,7 @@ func (s *several) folderNames() []string {
 func (s *several) claims() []document.Claim {
 	var out []document.Claim
 	for _, c := range s.shared {
-		claim := document.Claim{Name: c.claim.Name, Statement: c.claim.Statement, Region: region(c.claim.Where)}
+		claim := document.Claim{Name: c.claim.Name, Statement: c.claim.Statement, Region: region(c.claim)}
 		for i, r := range c.results {
 			if r == nil {
 				continue
@@ -230,25 +232,25 @@ func (s *several) costs() *document.Table {
 		Title:   "Cost of a rule by study",
 		Caption: "Theil–Sen slope of time against the number of rules with its interval over blocks, each study by itself. Under the virtual clock a nanosecond is an instruction, and nothing else. The clock is in the table.",
 		Columns: []document.Column{
-			{Key: "experiment", Title: "experiment", Head: true}, {Key: "firewall", Title: "firewall", Head: true}, frameColumn,
+			{Key: "experiment", Title: "experiment", Head: true}, {Key: "image", Title: "image"}, {Key: "firewall", Title: "firewall", Head: true}, frameColumn,
 			{Key: "study", Title: "study", Head: true}, {Key: "clock", Title: "clock"}, {Key: "slope", Title: "slope [interval]"},
 		},
 	}
 	var all []analysis.RuleCost
 	type key struct {
-		experiment, firewall string
-		size                 int
+		experiment, image, firewall string
+		size                        int
 	}
 	rows := map[key][]document.Row{}
 	var order []key
 	for i, f := range s.folders {
 		for _, c := range f.Findings.RuleCosts {
-			k := key{c.Experiment, c.Firewall, c.FrameSize}
+			k := key{c.Experiment, c.Image, c.Firewall, c.FrameSize}
 			if rows[k] == nil {
 				order = append(order, k)
 			}
 			rows[k] = append(rows[k], document.Row{Notes: s.notes(i, c.Warnings), Values: []document.Value{
-				document.Text(c.Experiment), document.Text(c.Firewall), document.Count(c.FrameSize),
+				document.Text(c.Experiment), document.Text(c.Image), document.Text(c.Firewall), document.Count(c.FrameSize),
 				document.Text(f.Name), document.Text(f.Findings.Clock), estimate(c.Slope),
 			}})
 			all = append(all, c)
@@ -258,11 +260,11 @@ func (s *several) costs() *document.Table {
 		return nil
 	}
 	t.ID = s.names.id("rule-costs")
-	t.Columns[5].Unit = costUnit(all)
+	t.Columns[len(t.Columns)-1].Unit = costUnit(all)
 	for _, k := range order {
 		t.Rows = append(t.Rows, rows[k]...)
 	}
-	return finish(t)
+	return finish(withoutEmpty(t, "image"))
 }
 
 // studies says what stands side by side.
@@ -283,14 +285,11 @@ func (s *several) studies() []document.Block {
 		for _, r := range f.Findings.Runs {
 			ok, planned = ok+r.OK, planned+r.Planned
 		}
-		dut, there := f.Manifest.Nodes["firewall"]
-		if !there {
-			dut = f.Manifest.Host
-		}
+		kernel, cpu := measuredOn(f.Manifest)
 		digests[f.Manifest.ConfigDigest] = true
 		t.Rows = append(t.Rows, document.Row{Values: []document.Value{
 			document.Text(f.Name), document.Text(f.Manifest.Provider), document.Text(f.Findings.Clock), document.Count(ok), document.Count(planned),
-			document.Text(dut.Kernel), document.Text(dut.CPU), document.Text(buildWords(f.Manifest.Rampart)),
+			document.Text(kernel), document.Text(cpu), document.Text(buildWords(f.Manifest.Rampart)),
 			document.Text(f.Manifest.ConfigDigest), document.Text(f.RecordsDigest),
 		}})
 	}
@@ -300,6 +299,24 @@ func (s *several) studies() []document.Block {
 	}
 	return []document.Block{document.Paragraph(same), t,
 		document.Paragraph("Method, environment, checks and the command that reproduces each are in its own report.")}
+}
+
+// measuredOn names the kernels and the processor of the firewall nodes.
+func measuredOn(m record.Manifest) (kernel, cpu string) {
+	var kernels []string
+	for _, name := range sortedKeys(m.Images) {
+		if dut, there := m.Images[name].Nodes["firewall"]; there {
+			kernels, cpu = append(kernels, name+": "+dut.Kernel), dut.CPU
+		}
+	}
+	dut, there := m.Nodes["firewall"]
+	if !there && len(kernels) == 0 {
+		dut, there = m.Host, true
+	}
+	if there {
+		kernels, cpu = append(kernels, dut.Kernel), dut.CPU
+	}
+	return strings.Join(kernels, "; "), cpu
 }
 
 // threats are those of every clock, once.

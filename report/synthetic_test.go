@@ -24,17 +24,25 @@ type shape struct {
 	bootstrap    int
 	clock        string
 	names        func(string) string // of firewalls, experiments and claims, for hostile text
+	images       []string            // levels of that factor, the last as the first under a second name
 }
 
 func plain(s string) string { return s }
 
 // small is quick to render; jonsson has the size of the largest preset.
 func small() shape {
-	return shape{[]int{10, 100, 1000}, []int{64, 1518}, 12, 200, "host", plain}
+	return shape{[]int{10, 100, 1000}, []int{64, 1518}, 12, 200, "host", plain, nil}
+}
+
+// released is small across two releases, of which one is there twice.
+func released() shape {
+	s := small()
+	s.images = []string{"bookworm", "trixie", "bookworm-again"}
+	return s
 }
 
 func jonsson() shape {
-	return shape{[]int{10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000}, []int{64, 128, 256, 512, 1024, 1280, 1518}, 12, 200, "host", plain}
+	return shape{[]int{10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000}, []int{64, 128, 256, 512, 1024, 1280, 1518}, 12, 200, "host", plain, nil}
 }
 
 // full is the analysed study of the size of Jonsson's, made once.
@@ -61,6 +69,7 @@ func (s shape) study() analysis.Study {
 			Compare: [][2]string{linear, indexed}, Controls: [][2]string{{n("nftables-linear"), n("nftables-linear-again")}},
 		})
 	}
+	s.acrossImages(&study)
 	latency, throughput := study.Experiments[0].Name, study.Experiments[1].Name
 	where := func(factor, op string, value int) analysis.Condition {
 		return analysis.Condition{Factor: factor, Op: op, Value: value}
@@ -74,7 +83,37 @@ func (s shape) study() analysis.Study {
 			Where: []analysis.Condition{where("frame_size", ">=", 1024), where("rules", "<=", 100)}},
 		{Name: n("J4"), Statement: n("With indexed look-ups both are similar"), Experiment: latency, Compare: indexed, Expect: "similar"},
 	}
+	study.Claims = append(study.Claims, s.claimsOnImages(latency, linear)...)
 	return study
+}
+
+// acrossImages makes image a factor of every experiment, where the shape has images.
+func (s shape) acrossImages(study *analysis.Study) {
+	if len(s.images) == 0 {
+		return
+	}
+	first, second, again := s.names(s.images[0]), s.names(s.images[1]), s.names(s.images[2])
+	for i := range study.Experiments {
+		e := &study.Experiments[i]
+		e.Boots = e.Repetitions
+		for _, name := range s.images {
+			e.Images = append(e.Images, analysis.Image{Name: s.names(name), Suite: s.names("suite"), Kernel: "linux-image-cloud-amd64"})
+		}
+		e.CompareImages, e.ControlImages = [][2]string{{second, first}}, [][2]string{{first, again}}
+	}
+}
+
+// claimsOnImages are made where there are images.
+func (s shape) claimsOnImages(latency string, linear [2]string) []analysis.Claim {
+	if len(s.images) == 0 {
+		return nil
+	}
+	first, second := s.names(s.images[0]), s.names(s.images[1])
+	return []analysis.Claim{
+		{Name: s.names("I1"), Statement: s.names("The release made it slower"), Experiment: latency, Factor: analysis.FactorImage, Compare: [2]string{second, first},
+			Firewalls: linear[:], Expect: "slower", Where: []analysis.Condition{{Factor: "rules", Op: ">=", Value: 1000}}},
+		{Name: s.names("I2"), Statement: s.names("There, nftables is slower"), Experiment: latency, Compare: linear, Images: []string{second}, Expect: "slower"},
+	}
 }
 
 // records are those of the study in the order of blocks; a few runs failed, were limited by the
@@ -86,21 +125,23 @@ func (s shape) records() iter.Seq2[record.Record, error] {
 		sequence := 0
 		for _, e := range s.study().Experiments {
 			for block := 1; block <= s.repetitions; block++ {
-				for i, fw := range e.Firewalls {
-					levels := e.Rules
-					if !fw.Rules {
-						levels = []int{0}
-					}
-					for _, rules := range levels {
-						for _, size := range e.FrameSizes {
-							sequence++
-							at = at.Add(700 * time.Millisecond)
-							r := record.Record{Schema: record.Schema, Experiment: e.Name, Block: block, Boot: 1, Sequence: sequence, Clock: s.clock,
-								Started: at, ElapsedS: 0.61, Treatment: record.Treatment{Firewall: fw.Name, Rules: rules, FrameSize: size},
-								PhasesS: map[string]float64{"measure": 0.5}}
-							s.outcome(&r, e.Measurement, i, rng)
-							if !yield(r, nil) {
-								return
+				for _, image := range imagesOf(e) {
+					for i, fw := range e.Firewalls {
+						levels := e.Rules
+						if !fw.Rules {
+							levels = []int{0}
+						}
+						for _, rules := range levels {
+							for _, size := range e.FrameSizes {
+								sequence++
+								at = at.Add(700 * time.Millisecond)
+								r := record.Record{Schema: record.Schema, Experiment: e.Name, Block: block, Boot: (block-1)*e.Boots/e.Repetitions + 1, Sequence: sequence, Clock: s.clock,
+									Started: at, ElapsedS: 0.61, Treatment: record.Treatment{Image: image, Firewall: fw.Name, Rules: rules, FrameSize: size},
+									PhasesS: map[string]float64{"measure": 0.5}}
+								s.outcome(&r, e.Measurement, i, rng)
+								if !yield(r, nil) {
+									return
+								}
 							}
 						}
 					}
@@ -126,6 +167,9 @@ func (s shape) outcome(r *record.Record, measurement string, firewall int, rng *
 		return
 	}
 	us := formula(firewall, r.Treatment) * math.Exp(0.006*rng.NormFloat64())
+	if len(s.images) > 0 && r.Treatment.Image == s.names(s.images[1]) {
+		us *= 1.06
+	}
 	if measurement == "icmp_rtt" {
 		r.Metrics = map[string]record.Metric{"rtt_median": {Value: us, Unit: "us"}, "rtt_p99": {Value: us * (1.5 + 0.1*rng.Float64()), Unit: "us"}}
 	} else {
@@ -164,7 +208,16 @@ func (s shape) manifest() record.Manifest {
 	node.Interfaces = map[string]map[string]string{"inside": {"mtu": "1500", "driver": "veth", "gro": "off", "tso": "off"}}
 	created := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	text := "experiment \"latency\" {\n  measurement \"icmp_rtt\" {\n    count = 200\n  }\n}\n" + n("# a comment") + "\n" + strings.Repeat("# a line\n", 40)
-	return record.Manifest{Schema: 1, Rampart: record.Build{Version: "v0.1.0", Revision: "0123456789ab", Go: "go1.26.0", SHA256: "sha256:00"}, Created: created,
+	var images map[string]record.Image
+	for _, name := range s.images {
+		if images == nil {
+			images = map[string]record.Image{}
+		}
+		guest := node
+		guest.Kernel = n("6.12.9")
+		images[n(name)] = record.Image{Digest: "sha256:" + name, Nodes: map[string]record.Environment{"firewall": guest}}
+	}
+	return record.Manifest{Schema: 1, Images: images, Rampart: record.Build{Version: "v0.1.0", Revision: "0123456789ab", Go: "go1.26.0", SHA256: "sha256:00"}, Created: created,
 		Configuration: map[string]string{n("rampart.hcl"): text}, Variables: map[string]string{"repetitions": n("12")},
 		ConfigDigest: "sha256:aa", PlanDigests: map[string]string{n("latency"): "sha256:bb", n("throughput"): "sha256:cc"},
 		Testbed: json.RawMessage(`{"name":"demo"}`), Clock: s.clock, Provider: "netns", Host: host,

@@ -11,7 +11,7 @@ import (
 
 // Keys under which figures find the table with their numbers.
 func mediansKey(s series) string                  { return fmt.Sprintf("medians %q", s) }
-func ratiosKey(s series, p [2]string) string      { return fmt.Sprintf("ratios %q %q", s, p) }
+func ratiosKey(s series, p pair) string           { return fmt.Sprintf("ratios %q %v", s, p) }
 func costKey(s series) string                     { return fmt.Sprintf("cost %q", s) }
 func (b *builder) remember(key, id string) string { b.dataIDs[key] = id; return id }
 
@@ -42,7 +42,7 @@ func (b *builder) tables() []document.Block {
 		out = append(out, b.mediansTable(s))
 		for _, control := range []bool{false, true} {
 			for _, p := range b.pairs(s, control) {
-				out = append(out, b.ratiosTable(s, p, control))
+				out = append(out, b.ratiosTable(s, p))
 			}
 		}
 		if t := b.costTable(s); t != nil {
@@ -81,7 +81,26 @@ func finish(t *document.Table) *document.Table {
 	return t
 }
 
+// compared stands in the place of a level where A and B are levels of that factor.
+const compared = "compared"
+
+// withoutEmpty leaves out a column of texts in which every row has none.
+func withoutEmpty(t *document.Table, key string) *document.Table {
+	i := slices.IndexFunc(t.Columns, func(c document.Column) bool { return c.Key == key })
+	if slices.ContainsFunc(t.Rows, func(r document.Row) bool { return r.Values[i] != document.Value(document.Text("")) }) {
+		return t
+	}
+	t.Columns = slices.Delete(slices.Clone(t.Columns), i, i+1)
+	for j, r := range t.Rows {
+		t.Rows[j].Values = slices.Delete(slices.Clone(r.Values), i, i+1)
+	}
+	return t
+}
+
 var (
+	imageColumn    = document.Column{Key: "image", Title: "image", Head: true}
+	firewallColumn = document.Column{Key: "firewall", Title: "firewall", Head: true}
+
 	rulesColumn = document.Column{Key: "rules", Title: "rules", Head: true}
 	frameColumn = document.Column{Key: "frame_size", Title: "frame size", Unit: document.Unit{Name: "bytes", Printed: "bytes"}, Head: true}
 )
@@ -111,7 +130,7 @@ func (b *builder) claimsTable() *document.Table {
 		t.Columns = append(t.Columns, document.Column{Key: "published", Title: "published ratio"}, document.Column{Key: "source", Title: "where"})
 	}
 	for _, c := range b.f.Claims {
-		where := region(c.Claim.Where)
+		where := region(c.Claim)
 		if where == "" {
 			where = "everywhere"
 		}
@@ -150,36 +169,41 @@ func (b *builder) mediansTable(s series) *document.Table {
 		Caption: fmt.Sprintf("Median over n runs with its %s interval from order statistics (%s). %s",
 			b.level(), betterWords(s.metric), b.clock()),
 		Columns: []document.Column{
-			{Key: "firewall", Title: "firewall", Head: true}, rulesColumn, frameColumn,
+			imageColumn, firewallColumn, rulesColumn, frameColumn,
 			{Key: "n", Title: "n"},
 			{Key: "median", Title: "median [interval]", Unit: b.unit(s)},
 		},
 	}
 	for _, c := range b.cells(s) {
 		t.Rows = append(t.Rows, document.Row{Notes: notes(c.Warnings), Values: []document.Value{
-			document.Text(c.Firewall), document.Count(c.Rules), document.Count(c.FrameSize), document.Count(c.N), estimate(c.Median),
+			document.Text(c.Image), document.Text(c.Firewall), document.Count(c.Rules), document.Count(c.FrameSize), document.Count(c.N), estimate(c.Median),
 		}})
 	}
-	return finish(t)
+	return finish(withoutEmpty(t, "image"))
 }
 
 // level prints 1 − α as "95 %".
 func (b *builder) level() string { return percentWords(1 - b.f.Study.Alpha) }
 
-func (b *builder) ratiosTable(s series, p [2]string, control bool) *document.Table {
-	what := "A is " + p[0] + ", B is " + p[1]
-	if control {
-		what = "A/A pair: " + p[0] + " and " + p[1] + " are the same firewall"
+func (b *builder) ratiosTable(s series, p pair) *document.Table {
+	what := "A is " + p.named(p.a) + ", B is " + p.named(p.b)
+	if p.control {
+		what = "A/A pair: " + p.a + " and " + p.b + " are the same " + p.noun()
+	}
+	unit := "n"
+	if p.ofImages() {
+		unit = "boots"
+		what += "; n counts boots, and of each boot the mean of the logs counts"
 	}
 	t := &document.Table{
-		ID:    b.remember(ratiosKey(s, p), b.id("ratios", s.experiment, s.metric, p[0], p[1])),
-		Title: fmt.Sprintf("Ratios %s / %s", p[0], p[1]),
+		ID:    b.remember(ratiosKey(s, p), b.id("ratios", s.experiment, s.metric, p.a, p.b)),
+		Title: fmt.Sprintf("Ratios %s / %s", p.a, p.b),
 		Caption: fmt.Sprintf("%s: ratio A/B by Hodges and Lehmann with its %s interval from the rank-sum test (%s), exact or by the normal approximation (ties, 50 runs and more); p corrected by Holm over the family. %s. %s %s",
-			capital(metricWords(s.metric)), b.level(), betterWords(s.metric), what, b.floorWords(s), b.clock()),
+			capital(metricWords(s.metric)), b.level(), betterWords(s.metric), what, b.floorWords(s, p.factor), b.clock()),
 		Columns: []document.Column{
-			rulesColumn, frameColumn,
-			{Key: "n_a", Title: "n A"},
-			{Key: "n_b", Title: "n B"},
+			imageColumn, firewallColumn, rulesColumn, frameColumn,
+			{Key: "n_a", Title: unit + " A"},
+			{Key: "n_b", Title: unit + " B"},
 			{Key: "ratio", Title: "ratio A/B [interval]"},
 			{Key: "ratio_equivalence", Title: percentWords(1-2*b.f.Study.Alpha) + " interval"},
 			{Key: "p_holm", Title: "p (Holm)"},
@@ -189,14 +213,14 @@ func (b *builder) ratiosTable(s series, p [2]string, control bool) *document.Tab
 			{Key: "verdict", Title: "A is"},
 		},
 	}
-	for _, c := range b.comparisons(s, p, control) {
+	for _, c := range b.comparisons(s, p) {
 		t.Rows = append(t.Rows, document.Row{Notes: notes(c.Warnings), Values: []document.Value{
-			document.Count(c.Rules), document.Count(c.FrameSize), document.Count(c.NA), document.Count(c.NB),
+			document.Text(c.Image), document.Text(c.Firewall), document.Count(c.Rules), document.Count(c.FrameSize), document.Count(c.NA), document.Count(c.NB),
 			estimate(c.Ratio), document.Range(estimate(c.Ratio90)), document.Probability(c.HolmP), document.Probability(c.P),
 			document.Count(c.Family), document.Text(testWords(c.Exact)), verdict(c.Verdict, c.Minor),
 		}})
 	}
-	return finish(t)
+	return finish(withoutEmpty(withoutEmpty(t, "image"), "firewall"))
 }
 
 // testWords says which distribution p and the intervals come from.
@@ -258,17 +282,17 @@ func (b *builder) costTable(s series) *document.Table {
 		Title:   "Cost of a rule",
 		Caption: fmt.Sprintf("%s; Theil–Sen slope and intercept, means over blocks, with %s intervals over blocks. %s", b.costWords(costs[0]), b.level(), b.clock()),
 		Columns: []document.Column{
-			{Key: "firewall", Title: "firewall", Head: true}, frameColumn,
+			imageColumn, firewallColumn, frameColumn,
 			{Key: "slope", Title: "slope [interval]", Unit: costUnit(costs)},
 			{Key: "intercept", Title: "at no rule [interval]", Unit: document.ScaleUnit(costs[0].Unit, costs[0].Intercept.Value)},
 		},
 	}
 	for _, c := range costs {
 		t.Rows = append(t.Rows, document.Row{Notes: notes(c.Warnings), Values: []document.Value{
-			document.Text(c.Firewall), document.Count(c.FrameSize), estimate(c.Slope), estimate(c.Intercept),
+			document.Text(c.Image), document.Text(c.Firewall), document.Count(c.FrameSize), estimate(c.Slope), estimate(c.Intercept),
 		}})
 	}
-	return finish(t)
+	return finish(withoutEmpty(t, "image"))
 }
 
 func (b *builder) costRatioTable(s series) *document.Table {
@@ -276,14 +300,22 @@ func (b *builder) costRatioTable(s series) *document.Table {
 		Title:   "Cost of a rule, A against B",
 		Caption: fmt.Sprintf("Ratio of the slopes with its %s interval over blocks. %s", b.level(), b.clock()),
 		Columns: []document.Column{
-			{Key: "a", Title: "A", Head: true}, {Key: "b", Title: "B", Head: true}, frameColumn,
+			{Key: "a", Title: "A", Head: true}, {Key: "b", Title: "B", Head: true}, imageColumn, firewallColumn, frameColumn,
 			{Key: "ratio", Title: "ratio of slopes [interval]"},
 		},
 	}
 	for _, c := range b.f.CostRatios {
 		if c.Experiment == s.experiment && c.Metric == s.metric {
+			p := pair{factor: c.Factor}
+			image, firewall := c.Image, c.Firewall
+			switch {
+			case p.ofImages():
+				image = compared
+			case image != "":
+				firewall = compared
+			}
 			t.Rows = append(t.Rows, document.Row{Notes: notes(c.Warnings), Values: []document.Value{
-				document.Text(c.A), document.Text(c.B), document.Count(c.FrameSize), ratio(c.Ratio),
+				document.Text(p.named(c.A)), document.Text(p.named(c.B)), document.Text(image), document.Text(firewall), document.Count(c.FrameSize), ratio(c.Ratio),
 			}})
 		}
 	}
@@ -291,7 +323,7 @@ func (b *builder) costRatioTable(s series) *document.Table {
 		return nil
 	}
 	t.ID = b.id("cost-ratios", s.experiment, s.metric)
-	return finish(t)
+	return finish(withoutEmpty(withoutEmpty(t, "image"), "firewall"))
 }
 
 // shortTable counts verdicts: the comparisons in a few lines.
@@ -303,7 +335,7 @@ func (b *builder) shortTable() *document.Table {
 		Columns: []document.Column{
 			{Key: "experiment", Title: "experiment", Head: true},
 			{Key: "metric", Title: "metric", Head: true},
-			{Key: "a", Title: "A", Head: true}, {Key: "b", Title: "B", Head: true},
+			{Key: "a", Title: "A", Head: true}, {Key: "b", Title: "B", Head: true}, imageColumn,
 			{Key: "cells", Title: "cells"},
 			{Key: "slower", Title: "▲ slower"},
 			{Key: "faster", Title: "▼ faster"},
@@ -316,7 +348,7 @@ func (b *builder) shortTable() *document.Table {
 	for _, s := range b.seriesOf() {
 		for _, control := range []bool{false, true} {
 			for _, p := range b.pairs(s, control) {
-				t.Rows = append(t.Rows, b.shortRow(s, p, control))
+				t.Rows = append(t.Rows, b.shortRows(s, p)...)
 			}
 		}
 	}
@@ -324,29 +356,48 @@ func (b *builder) shortTable() *document.Table {
 		return nil
 	}
 	t.ID = b.id("verdicts")
-	return t
+	return withoutEmpty(t, "image")
 }
 
-func (b *builder) shortRow(s series, p [2]string, control bool) document.Row {
+// shortRows are one for each image with which the pair was measured; one for a pair of images.
+func (b *builder) shortRows(s series, p pair) (rows []document.Row) {
+	var images []string
+	byImage := map[string][]analysis.Comparison{}
+	for _, c := range b.comparisons(s, p) {
+		if byImage[c.Image] == nil {
+			images = append(images, c.Image)
+		}
+		byImage[c.Image] = append(byImage[c.Image], c)
+	}
+	for _, image := range images {
+		name := image
+		if p.ofImages() {
+			name = compared
+		}
+		rows = append(rows, b.shortRow(s, p, name, byImage[image]))
+	}
+	return rows
+}
+
+func (b *builder) shortRow(s series, p pair, image string, cells []analysis.Comparison) document.Row {
 	n := map[string]int{}
 	minor := 0
-	cells := b.comparisons(s, p, control)
 	for _, c := range cells {
 		n[c.Verdict]++
 		if c.Minor {
 			minor++
 		}
 	}
-	name := p[1]
-	if control {
+	name := p.named(p.b)
+	if p.control {
 		name += " (A/A)"
 	}
 	floor := "none"
-	if f, ok := b.floor(s); ok && f.Cells > 0 {
+	if f, ok := b.floor(s, p.factor); ok && f.Cells > 0 {
 		floor = ratioWords(f.Ratio)
 	}
 	return document.Row{Values: []document.Value{
-		document.Text(s.experiment), document.Text(s.metric), document.Text(p[0]), document.Text(name),
+		document.Text(s.experiment), document.Text(s.metric), document.Text(p.named(p.a)), document.Text(name), document.Text(image),
 		document.Count(len(cells)), document.Count(n[analysis.Slower]), document.Count(n[analysis.Faster]),
 		document.Count(n[analysis.Equivalent]), document.Count(minor), document.Count(n[analysis.Inconclusive]),
 		document.Text(floor),

@@ -128,11 +128,23 @@ func notes(warnings []int) []int {
 }
 
 // region says where a claim is made.
-func region(where []analysis.Condition) string {
+func region(c analysis.Claim) string {
 	signs := map[string]string{"==": "=", "!=": "≠", "<": "<", "<=": "≤", ">": ">", ">=": "≥"}
 	names := map[string]string{"rules": "rules", "frame_size": "frame size"}
 	var parts []string
-	for _, c := range where {
+	for _, levels := range []struct {
+		noun  string
+		names []string
+	}{{"image", c.Images}, {"firewall", c.Firewalls}} {
+		switch len(levels.names) {
+		case 0:
+		case 1:
+			parts = append(parts, levels.noun+" "+levels.names[0])
+		default:
+			parts = append(parts, levels.noun+"s "+enumerate(levels.names))
+		}
+	}
+	for _, c := range c.Where {
 		name, sign := names[c.Factor], signs[c.Op]
 		if name == "" {
 			name = c.Factor

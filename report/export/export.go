@@ -46,6 +46,7 @@ type Row struct {
 	Block      int32     `parquet:"block"`
 	Boot       int32     `parquet:"boot"`
 	Sequence   int32     `parquet:"sequence"`
+	Image      string    `parquet:"image,dict"` // empty where that is no factor
 	Firewall   string    `parquet:"firewall,dict"`
 	Rules      int32     `parquet:"rules"`
 	FrameSize  int32     `parquet:"frame_size"` // bytes
@@ -63,7 +64,7 @@ type Row struct {
 func rows(r record.Record) []Row {
 	base := Row{
 		Experiment: r.Experiment, Block: int32(r.Block), Boot: int32(r.Boot), Sequence: int32(r.Sequence),
-		Firewall: r.Treatment.Firewall, Rules: int32(r.Treatment.Rules), FrameSize: int32(r.Treatment.FrameSize),
+		Image: r.Treatment.Image, Firewall: r.Treatment.Firewall, Rules: int32(r.Treatment.Rules), FrameSize: int32(r.Treatment.FrameSize),
 		Clock: r.Clock, Started: r.Started.UTC(), ElapsedS: r.ElapsedS, Status: string(r.Status), Error: r.Error,
 	}
 	if len(r.Metrics) == 0 {
@@ -89,7 +90,7 @@ func names(r record.Record) []string {
 
 func writeCSV(w io.Writer, records iter.Seq2[record.Record, error]) error {
 	out := csv.NewWriter(w)
-	out.Write([]string{"experiment", "block", "boot", "sequence", "firewall", "rules", "frame_size", "clock",
+	out.Write([]string{"experiment", "block", "boot", "sequence", "image", "firewall", "rules", "frame_size", "clock",
 		"started", "elapsed_s", "status", "error", "metric", "value", "unit"}) // Flush tells of an error
 	for r, err := range records {
 		if err != nil {
@@ -113,7 +114,7 @@ func fields(r Row) []string {
 	}
 	integer := func(n int32) string { return strconv.Itoa(int(n)) }
 	return []string{
-		document.Inert(r.Experiment), integer(r.Block), integer(r.Boot), integer(r.Sequence), document.Inert(r.Firewall),
+		document.Inert(r.Experiment), integer(r.Block), integer(r.Boot), integer(r.Sequence), document.Inert(r.Image), document.Inert(r.Firewall),
 		integer(r.Rules), integer(r.FrameSize), document.Inert(r.Clock), r.Started.Format("2006-01-02T15:04:05.000Z"),
 		float(r.ElapsedS), document.Inert(r.Status), document.Inert(r.Error), document.Inert(r.Metric), value, document.Inert(r.Unit),
 	}
@@ -155,7 +156,7 @@ func writeBenchmark(w io.Writer, records iter.Seq2[record.Record, error]) error 
 			clock = r.Clock
 			out.printf("clock: %s\n", word(clock))
 		}
-		line := fmt.Sprintf("Benchmark%s/firewall=%s/rules=%d/frame=%d 1", capital(word(r.Experiment)), word(r.Treatment.Firewall), r.Treatment.Rules, r.Treatment.FrameSize)
+		line := fmt.Sprintf("Benchmark%s%s/firewall=%s/rules=%d/frame=%d 1", capital(word(r.Experiment)), imagePart(r.Treatment), word(r.Treatment.Firewall), r.Treatment.Rules, r.Treatment.FrameSize)
 		for _, name := range names(r) {
 			value, u := benchmarkUnit(name, r.Metrics[name])
 			if m, known := analysis.LookupMetric(name); known && !declared[u] {
@@ -170,6 +171,14 @@ func writeBenchmark(w io.Writer, records iter.Seq2[record.Record, error]) error 
 		return fmt.Errorf("export records as benchmark results: %w", out.err)
 	}
 	return nil
+}
+
+// imagePart is the part of a benchmark's name for the image, where that is a factor.
+func imagePart(t record.Treatment) string {
+	if t.Image == "" {
+		return ""
+	}
+	return "/image=" + word(t.Image)
 }
 
 // A printer remembers its first error.

@@ -25,6 +25,7 @@ func example() []record.Record {
 	failed.Sequence, failed.Status, failed.Error = 2, record.Failed, "=verify rules"
 	rate := base
 	rate.Sequence, rate.Experiment, rate.Treatment.Firewall = 3, "through put", "a/b=c"
+	rate.Treatment.Image = "trixie"
 	rate.Metrics = map[string]record.Metric{"receiver_bit_rate": {Value: 1e9, Unit: "bit/s"}}
 	return []record.Record{ok, failed, rate}
 }
@@ -52,10 +53,10 @@ func TestCSV(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{
-		"latency,1,1,1,nftables-linear,1000,64,host,2026-01-02T03:04:05.678Z,0.61,ok,,loss,0,1",
-		"latency,1,1,1,nftables-linear,1000,64,host,2026-01-02T03:04:05.678Z,0.61,ok,,rtt_median,12.4,us",
-		"latency,1,1,2,nftables-linear,1000,64,host,2026-01-02T03:04:05.678Z,0.61,failed,'=verify rules,,,",
-		"through put,1,1,3,a/b=c,1000,64,host,2026-01-02T03:04:05.678Z,0.61,ok,,receiver_bit_rate,1e+09,bit/s",
+		"latency,1,1,1,,nftables-linear,1000,64,host,2026-01-02T03:04:05.678Z,0.61,ok,,loss,0,1",
+		"latency,1,1,1,,nftables-linear,1000,64,host,2026-01-02T03:04:05.678Z,0.61,ok,,rtt_median,12.4,us",
+		"latency,1,1,2,,nftables-linear,1000,64,host,2026-01-02T03:04:05.678Z,0.61,failed,'=verify rules,,,",
+		"through put,1,1,3,trixie,a/b=c,1000,64,host,2026-01-02T03:04:05.678Z,0.61,ok,,receiver_bit_rate,1e+09,bit/s",
 	}
 	if len(got) != len(want)+1 {
 		t.Fatalf("%d lines, want %d", len(got), len(want)+1)
@@ -102,7 +103,7 @@ Unit loss better=lower
 Unit rtt_median-ns better=lower
 BenchmarkLatency/firewall=nftables-linear/rules=1000/frame=64 1 0 loss 12400 rtt_median-ns
 Unit receiver_bit_rate-bit/s better=higher
-BenchmarkThrough_put/firewall=a_b_c/rules=1000/frame=64 1 1e+09 receiver_bit_rate-bit/s
+BenchmarkThrough_put/image=trixie/firewall=a_b_c/rules=1000/frame=64 1 1e+09 receiver_bit_rate-bit/s
 `
 	if b.String() != want {
 		t.Errorf("got\n%s\nwant\n%s", b.String(), want)
