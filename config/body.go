@@ -312,8 +312,8 @@ func (a attribute) number(v cty.Value) (float64, *mistake) {
 
 func (a attribute) limits() string { return fmt.Sprintf("Use %s to %s.", a.min, a.max) }
 
-// elements are the elements of a list, each with its place where the list is written out. They are
-// nil where a mistake was reported, and where there is no list.
+// elements are the elements of a list, each with its place where the list is written out, or the one name
+// where that is allowed. They are nil where a mistake was reported, and where there is no list.
 func (b *body) elements(name string) []at[cty.Value] {
 	if a := b.attributes[name]; a != nil {
 		if exprs, diags := hcl.ExprList(a.Expr); !diags.HasErrors() {
@@ -323,6 +323,9 @@ func (b *body) elements(name string) []at[cty.Value] {
 	v, ok := b.value(name)
 	if !ok {
 		return nil
+	}
+	if !isList(v) && b.schema.attribute(name).kind == names {
+		return []at[cty.Value]{{v, b.rangeOf(name)}}
 	}
 	if !isList(v) {
 		b.wrong(name, &mistake{"is not a list", fmt.Sprintf("Write it in brackets, such as %s.", b.schema.attribute(name).listExample())})

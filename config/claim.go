@@ -15,8 +15,8 @@ func claimSchema() *schema {
 			{name: "statement", kind: text, required: true, example: `"With linear look-ups nftables is slower than iptables"`, doc: "What is claimed, in a sentence."},
 			{name: "experiment", kind: reference, example: "experiment.latency", doc: "The experiment that tests it. Default: the only one there is."},
 			{name: "metric", kind: text, doc: "The metric it is about: `rtt_median`, `rtt_p99` or `rule_load` of icmp_rtt, `receiver_bit_rate` or `rule_load` of udp_iperf3 and udp_netperf. Default: the first of these."},
-			{name: "compare", kind: texts, required: true, example: `["nftables-linear", "iptables-linear"]`, doc: "Two firewalls of the experiment, the first judged against the second."},
-			{name: "where", kind: region, example: `{ rules = ">= 1000", frame_size = ">= 64 and < 512" }`, doc: "The region of the matrix, by factor: a number, or conditions joined by `and`. Default: all of it."},
+			{name: "compare", kind: texts, required: true, example: `["nftables-linear", "iptables-linear"]`, doc: "Two firewalls of the experiment, or two images, the first judged against the second."},
+			{name: "where", kind: region, example: `{ rules = ">= 1000", frame_size = ">= 64 and < 512" }`, doc: "The region of the matrix, by factor: for `rules` and `frame_size` a number, or conditions joined by `and`; for `image`, or `firewall` where images are compared, a name or a list of names. Default: all of it; where images are compared, the firewalls that the matrix lists."},
 			{name: "expect", kind: text, required: true, oneOf: []string{analysis.Slower, analysis.Faster, analysis.Similar, analysis.Mixed}, example: `"slower"`, doc: "What the first firewall is, against the second, in the mean over the region. `slower` means worse, whichever way the metric points; `similar` means within the margin of the analysis block; `mixed` means that single cells differ significantly, at least one in each direction, and none by more than `within`."},
 			{name: "within", kind: number, def: "0.1", min: "0", max: "1", doc: "By how much the cells of a claim that expects `mixed` may differ."},
 			{name: "reference", kind: number, min: "0", max: "1000000", example: "1.31", doc: "The ratio of the first to the second that somebody published. The report prints it beside the one measured here; it decides nothing."},
@@ -51,9 +51,10 @@ func (r *reader) readClaim(b *body, all []experiment, known firewalls) analysis.
 		b.wrong("metric", &mistake{fmt.Sprintf("cannot be %q", cut(claim.Metric, 40)), unknown(claim.Metric, metrics, fmt.Sprintf("Of %s it can be", e.spec.Measurement.Kind))})
 	}
 	claim.Compare = r.claimPair(b, e, found, known)
-	claim.Where = r.readRegion(b, "where")
+	claim.Factor = e.factorOf(claim.Compare)
+	r.readRegion(b, e, &claim)
 	if found && e.clean && !r.failedSince(before) && !e.hasCell(claim) {
-		r.fail(b.rangeOf("where"), fmt.Sprintf("Claim %q is about no cell of experiment %q", b.label, e.spec.Name), "Its levels are rules = %v and frame_size = %v; none of their combinations is in this region.", e.rulesOf(claim.Compare), e.spec.FrameSizes)
+		r.fail(b.rangeOf("where"), fmt.Sprintf("Claim %q is about no cell of experiment %q", b.label, e.spec.Name), "Its levels are rules = %v and frame_size = %v; none of their combinations is in this region.", e.rulesOf(claim), e.spec.FrameSizes)
 	}
 	return claim
 }
@@ -95,7 +96,7 @@ func (r *reader) claimPair(b *body, e experiment, found bool, known firewalls) [
 	}
 	for _, name := range names {
 		_, declared := known.specs[name.value]
-		if !declared && !slices.Contains(e.firewallNames(), name.value) {
+		if !declared && !slices.Contains(e.firewallNames(), name.value) && !slices.Contains(r.names["image"], name.value) {
 			r.fail(name.rng, fmt.Sprintf("There is no firewall %q", cut(name.value, 40)), "%s", unknown(name.value, known.names, "There is"))
 		}
 	}
@@ -115,16 +116,28 @@ func (e experiment) hasCell(claim analysis.Claim) bool {
 			return !slices.ContainsFunc(claim.Where, func(c analysis.Condition) bool { return c.Factor == factor && !c.Holds(level) })
 		})
 	}
-	return in("rules", e.rulesOf(claim.Compare)) && in("frame_size", e.spec.FrameSizes)
+	return in("rules", e.rulesOf(claim)) && in("frame_size", e.spec.FrameSizes)
 }
 
-// rulesOf are the numbers of rules at which the two firewalls meet. One without rules meets the other
-// at each of its numbers.
-func (e experiment) rulesOf(pair [2]string) []int {
-	for _, name := range pair {
-		if spec, err := e.spec.Firewall(name); err == nil && spec.HasRules() {
-			return e.spec.Rules
+// rulesOf are the numbers of rules at which the claim compares. A firewall without rules meets another at each of
+// the other's numbers; where images are compared, each firewall has its own.
+func (e experiment) rulesOf(claim analysis.Claim) (levels []int) {
+	names := claim.Compare[:]
+	if claim.Factor == analysis.FactorImage {
+		names = claim.Firewalls
+	}
+	without := false
+	for _, name := range names {
+		spec, err := e.spec.Firewall(name)
+		switch {
+		case err == nil && spec.HasRules():
+			levels = e.spec.Rules
+		case err == nil:
+			without = true
 		}
 	}
-	return []int{0}
+	if levels == nil || without && claim.Factor == analysis.FactorImage {
+		levels = append([]int{0}, levels...)
+	}
+	return levels
 }

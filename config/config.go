@@ -28,9 +28,11 @@ import (
 
 // Config is a configuration, resolved and checked.
 type Config struct {
-	Provider    string // libvirt, netns, exact or auto
-	Testbed     testbed.Spec
-	Image       images.Spec
+	Provider string // libvirt, netns, exact or auto
+	Testbed  testbed.Spec
+	Image    images.Spec // of the testbed; empty where every experiment names its images
+	// Images are those that matrices name.
+	Images      []images.Spec `json:",omitempty"`
 	Libvirt     Libvirt
 	Experiments []experiments.Spec // may be empty: a testbed can be brought up by hand
 	Study       analysis.Study
@@ -41,6 +43,26 @@ type Config struct {
 	Files     map[string]string
 	Variables map[string]string
 	Digest    string
+}
+
+// ImageCalled returns the image that runs boot with that level of the factor image; empty: that of the testbed.
+func (c *Config) ImageCalled(level string) images.Spec {
+	for _, spec := range c.Images {
+		if spec.Name == level {
+			return spec
+		}
+	}
+	return c.Image
+}
+
+// ImageLevels are the levels of the factor image over all experiments, and an empty one where something boots
+// the image of the testbed.
+func (c *Config) ImageLevels() []string {
+	levels := namesOf(c.Images)
+	if c.Image.Name != "" || len(levels) == 0 {
+		levels = append(levels, "")
+	}
+	return levels
 }
 
 // Libvirt is the libvirt block of the testbed.
@@ -115,12 +137,13 @@ func (r *reader) checkContent(root *body, inputs []input) {
 
 // resolve reads every block that is not a variable, now that those are known.
 func (r *reader) resolve(root *body, variables map[string]cty.Value, cfg *Config) {
-	images, walls, trials := root.children("image"), root.children("firewall"), root.children("experiment")
+	pictures, walls, trials := root.children("image"), root.children("firewall"), root.children("experiment")
 	r.declareValues("var", variables)
-	r.declare("image", labels(images))
+	r.declare("image", labels(pictures))
 	r.declare("firewall", append(predeclaredNames(), labels(walls)...))
 	r.declare("experiment", labels(trials))
 	r.readLocals(root.children("locals"))
+	set := r.readImages(pictures)
 	all := r.readFirewalls(walls)
 
 	bed := root.child("testbed")
@@ -130,7 +153,6 @@ func (r *reader) resolve(root *body, variables map[string]cty.Value, cfg *Config
 	var machine testbed.Machine
 	cfg.Libvirt, machine = readLibvirt(bed)
 	cfg.Testbed = r.readTestbed(bed, machine)
-	cfg.Image = chooseImage(bed, images)
 	cfg.Report = readReport(root.child("report"))
 	cfg.Study = readAnalysis(root.child("analysis"))
 	cfg.Study.Title = cfg.Report.Title
@@ -138,8 +160,9 @@ func (r *reader) resolve(root *body, variables map[string]cty.Value, cfg *Config
 
 	var read []experiment
 	for _, b := range trials {
-		read = append(read, r.readExperiment(b, all))
+		read = append(read, r.readExperiment(b, all, set, cfg.Provider))
 	}
+	r.resolveImages(bed, set, read, cfg)
 	for _, b := range root.children("claim") {
 		claim := r.readClaim(b, read, all)
 		cfg.Study.Claims = append(cfg.Study.Claims, claim)
@@ -156,10 +179,34 @@ func (r *reader) resolve(root *body, variables map[string]cty.Value, cfg *Config
 func comparePair(all []experiment, claim analysis.Claim) {
 	for i := range all {
 		study := &all[i].study
-		reverse := [2]string{claim.Compare[1], claim.Compare[0]}
-		if study.Name == claim.Experiment && !slices.Contains(study.Compare, claim.Compare) && !slices.Contains(study.Compare, reverse) {
-			study.Compare = append(study.Compare, claim.Compare)
+		compared := &study.Compare
+		if claim.Factor == analysis.FactorImage {
+			compared = &study.CompareImages
 		}
+		reverse := [2]string{claim.Compare[1], claim.Compare[0]}
+		if study.Name == claim.Experiment && !slices.Contains(*compared, claim.Compare) && !slices.Contains(*compared, reverse) {
+			*compared = append(*compared, claim.Compare)
+		}
+	}
+}
+
+// resolveImages gives the images that something boots: those of matrices, and that of the testbed where an
+// experiment, or nothing but the testbed, has none of its own.
+func (r *reader) resolveImages(bed *body, set imageSet, all []experiment, cfg *Config) {
+	needed := len(all) == 0
+	for _, e := range all {
+		needed = needed || len(e.spec.Images) == 0
+		for _, spec := range set.all {
+			if slices.Contains(e.spec.Images, spec.Name) && !slices.Contains(namesOf(cfg.Images), spec.Name) {
+				cfg.Images = append(cfg.Images, spec)
+			}
+		}
+	}
+	switch {
+	case needed:
+		cfg.Image = set.chooseImage(bed)
+	case bed.has("image"):
+		bed.wrong("image", &mistake{"means nothing here", "Every experiment names its images in its matrix: remove one of the two."})
 	}
 }
 

@@ -7,7 +7,9 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/rampart-bench/rampart/experiments/analysis"
 	"github.com/rampart-bench/rampart/experiments/firewall"
+	"github.com/rampart-bench/rampart/images"
 )
 
 // controls are the firewalls that belong to every study and are not listed: none, empty and the twin
@@ -70,19 +72,29 @@ func twins(list []firewall.Spec) [][2]string {
 	return pairs
 }
 
-// readCompare gives the pairs to compare: those written, else the default ones.
-func (r *reader) readCompare(b *body, e experiment) [][2]string {
-	if !b.has("compare") {
-		return defaultPairs(e.measured)
+// imageTwins lists the A/A pairs of images: each with the first one of the same definition.
+func imageTwins(list []images.Spec) (pairs [][2]string) {
+	for i, spec := range list {
+		if first := slices.IndexFunc(list, func(o images.Spec) bool { return o.Digest() == spec.Digest() }); first < i {
+			pairs = append(pairs, [2]string{list[first].Name, spec.Name})
+		}
 	}
-	compare := [][2]string{}
+	return pairs
+}
+
+// readCompare gives the pairs of firewalls and of images to compare: those written, else the default ones.
+func (r *reader) readCompare(b *body, e experiment) (compare, compareImages [][2]string) {
+	if !b.has("compare") {
+		return defaultPairs(e.measured), defaultImagePairs(e.images)
+	}
+	compare = [][2]string{}
 	for _, element := range b.elements("compare") {
 		pair, wrong := parsePair(element.value)
 		if wrong != nil {
 			r.fail(element.rng, "An element of compare "+wrong.summary, "%s", wrong.right)
 			continue
 		}
-		if slices.Contains(compare, pair) {
+		if slices.Contains(compare, pair) || slices.Contains(compareImages, pair) {
 			r.fail(element.rng, "A pair is in compare twice", "Every pair counts once; remove this one.")
 			continue
 		}
@@ -90,9 +102,37 @@ func (r *reader) readCompare(b *body, e experiment) [][2]string {
 			r.fail(element.rng, wrong.summary, "%s", wrong.right)
 			continue
 		}
-		compare = append(compare, pair)
+		if e.factorOf(pair) == analysis.FactorImage {
+			compareImages = append(compareImages, pair)
+		} else {
+			compare = append(compare, pair)
+		}
 	}
-	return compare
+	return compare, compareImages
+}
+
+// defaultImagePairs are each image with the one before it. One that is the second of an A/A pair would only
+// say again what the first one said.
+func defaultImagePairs(listed []images.Spec) (pairs [][2]string) {
+	var distinct []images.Spec
+	for _, spec := range listed {
+		if !slices.ContainsFunc(distinct, func(o images.Spec) bool { return o.Digest() == spec.Digest() }) {
+			distinct = append(distinct, spec)
+		}
+	}
+	for i := 1; i < len(distinct); i++ {
+		pairs = append(pairs, [2]string{distinct[i].Name, distinct[i-1].Name})
+	}
+	return pairs
+}
+
+// factorOf tells a pair of images from one of firewalls. One of each is a pair of firewalls that are not all
+// there.
+func (e experiment) factorOf(pair [2]string) string {
+	if slices.Contains(e.spec.Images, pair[0]) && slices.Contains(e.spec.Images, pair[1]) {
+		return analysis.FactorImage
+	}
+	return ""
 }
 
 // defaultPairs are every nftables firewall with every iptables one that looks up in the same way. A
@@ -121,20 +161,41 @@ func defaultPairs(listed []firewall.Spec) [][2]string {
 	return pairs
 }
 
-// checkPair reports whether the experiment can compare two firewalls.
+// checkPair reports whether the experiment can compare two firewalls or two images.
 func (e experiment) checkPair(pair [2]string) *mistake {
-	if pair[0] == pair[1] {
+	image := [2]bool{e.isImage(pair[0]), e.isImage(pair[1])}
+	switch {
+	case pair[0] == pair[1] && image[0]:
+		return &mistake{fmt.Sprintf("Image %q is compared with itself", pair[0]), "Name two images. How much two boots of one differ is shown by a second block of another name."}
+	case pair[0] == pair[1]:
 		return &mistake{fmt.Sprintf("Firewall %q is compared with itself", pair[0]), "Name two firewalls. How much one differs from itself is shown by the A/A pair that controls = true adds."}
+	case !e.clean:
+		return nil // a level may be missing because its line has a mistake
+	case image[0] != image[1]:
+		return &mistake{fmt.Sprintf("%q and %q are not of one kind", cut(pair[0], 40), cut(pair[1], 40)), "Name two firewalls or two images."}
 	}
-	if !e.clean {
-		return nil // a firewall may be missing because its line has a mistake
-	}
-	for _, name := range pair {
-		if _, err := e.spec.Firewall(name); err != nil {
+	for i, name := range pair {
+		if image[i] && !slices.Contains(e.spec.Images, name) {
+			return e.noSuchImage(name)
+		}
+		if _, err := e.spec.Firewall(name); err != nil && !image[i] {
 			return &mistake{fmt.Sprintf("Firewall %q is not in the matrix of experiment %q", cut(name, 40), e.spec.Name), unknown(name, e.firewallNames(), "It has")}
 		}
 	}
 	return nil
+}
+
+// isImage reports whether a name is that of an image, and not of a firewall of the experiment.
+func (e experiment) isImage(name string) bool {
+	_, declared := e.set.called[name]
+	return declared && !slices.Contains(e.firewallNames(), name)
+}
+
+func (e experiment) noSuchImage(name string) *mistake {
+	if several := e.set.called[name]; len(several) > 1 {
+		return &mistake{fmt.Sprintf("Image %q is several images", name), fmt.Sprintf("Say which: %s.", oneOf(namesOf(several)))}
+	}
+	return &mistake{fmt.Sprintf("Image %q is not in the matrix of experiment %q", name, e.spec.Name), unknown(name, e.spec.Images, "It has")}
 }
 
 func (e experiment) firewallNames() []string {

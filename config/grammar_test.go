@@ -62,6 +62,8 @@ func checkAttribute(t *testing.T, s *schema, a attribute) {
 		_, wrong = a.number(v)
 	case whole, duration, size, rate:
 		_, wrong = a.amount(v)
+	case names:
+		_, wrong = a.text(v)
 	case texts, wholes:
 		for _, e := range v.AsValueSlice() {
 			if a.kind == wholes {

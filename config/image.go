@@ -10,10 +10,10 @@ import (
 func imageSchema() *schema {
 	return &schema{
 		name: "image", label: "name", occurs: perLabel,
-		doc: "What the virtual machines boot from: a Debian root file system built from packages. Provider `netns` needs none. Referred to as `image.name`.",
+		doc: "What the virtual machines boot from: a Debian root file system built from packages. Provider `netns` needs none. Referred to as `image.name`. A block that lists several suites or kernels describes several images, one for each combination: `image \"debian\"` with two suites `debian-bookworm` and `debian-trixie`, with two kernels `debian-cloud-amd64` and `debian-amd64`, the latter named after their packages without `linux-image-`. In a matrix the block's own name stands for all of them.",
 		attributes: []attribute{
-			{name: "suite", kind: text, def: `"bookworm"`, doc: "Debian suite."},
-			{name: "kernel", kind: text, def: `"linux-image-cloud-amd64"`, doc: "Package of the kernel."},
+			{name: "suite", kind: names, def: `"bookworm"`, doc: "Debian suite, or several."},
+			{name: "kernel", kind: names, def: `"linux-image-cloud-amd64"`, doc: "Package of the kernel, or several."},
 			{name: "mirror", kind: text, example: `"http://mirror.example.org/debian"`, doc: "Archive to take packages from. Default: the one that apt uses on this machine."},
 			{name: "components", kind: texts, example: `["main", "non-free"]`, doc: "Components of the archive. Default: main."},
 			{name: "packages", kind: texts, example: `["netperf"]`, doc: "Packages to install beyond those that the nodes need."},
@@ -22,24 +22,38 @@ func imageSchema() *schema {
 	}
 }
 
-// readImage also reports what only a look at the whole image shows to be wrong, such as the name of a package.
-func readImage(b *body) images.Spec {
+// readImage gives the images that a block describes. It also reports what only a look at a whole image shows to
+// be wrong, such as the name of a package.
+func readImage(b *body) []images.Spec {
 	before := len(b.r.diags)
-	spec := imageOf(b)
-	if err := spec.Validate(); err != nil && !b.r.failedSince(before) {
-		for mistake := range strings.Lines(err.Error()) {
+	all := imagesOf(b)
+	if b.r.failedSince(before) {
+		return all
+	}
+	said := map[string]bool{} // what is wrong with one image of a block often is with all
+	for _, spec := range all {
+		for mistake := range strings.Lines(errorText(spec.Validate())) {
 			mistake = strings.TrimPrefix(strings.TrimSpace(mistake), fmt.Sprintf("image %q: ", spec.Name))
-			b.r.fail(b.rng, fmt.Sprintf("Image %q cannot be built", cut(spec.Name, 40)), "%s.", mistake)
+			if !said[mistake] {
+				b.r.fail(b.rng, fmt.Sprintf("Image %q cannot be built", cut(spec.Name, 40)), "%s.", mistake)
+			}
+			said[mistake] = true
 		}
 	}
-	return spec
+	return all
 }
 
-func imageOf(b *body) images.Spec {
+// errorText is that of an error, or empty.
+func errorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+func imagesOf(b *body) []images.Spec {
 	spec := images.Spec{
 		Name:   b.label,
-		Suite:  b.text("suite"),
-		Kernel: b.text("kernel"),
 		Mirror: b.text("mirror"),
 	}
 	if b.has("components") {
@@ -51,33 +65,97 @@ func imageOf(b *body) images.Spec {
 	if b.has("modules") {
 		spec.Modules = values(b.texts("modules"))
 	}
-	return spec
+	return combinations(spec, values(b.texts("suite")), values(b.texts("kernel")))
+}
+
+// combinations are the images of a block that lists several suites or kernels, suites first. Where it
+// lists several, they are part of the name.
+func combinations(spec images.Spec, suites, kernels []string) (all []images.Spec) {
+	for _, suite := range suites {
+		for _, kernel := range kernels {
+			one := spec
+			one.Suite, one.Kernel = suite, kernel
+			if len(suites) > 1 {
+				one.Name += "-" + suite
+			}
+			if len(kernels) > 1 {
+				one.Name += "-" + strings.TrimPrefix(kernel, "linux-image-")
+			}
+			all = append(all, one)
+		}
+	}
+	return all
+}
+
+// imageSet is what the image blocks of a configuration describe.
+type imageSet struct {
+	all    []images.Spec            // in the order of the text
+	called map[string][]images.Spec // by the name of a block or of one image
+	names  []string                 // of called: blocks, each before its images where it has several
+}
+
+// readImages reads the blocks and makes the names of single images known to references.
+func (r *reader) readImages(blocks []*body) imageSet {
+	set := imageSet{called: map[string][]images.Spec{}}
+	for _, b := range blocks {
+		specs := readImage(b)
+		set.all = append(set.all, specs...)
+		set.add(b, b.label, specs)
+		for _, spec := range specs {
+			if spec.Name != b.label {
+				set.add(b, spec.Name, []images.Spec{spec})
+			}
+		}
+	}
+	r.declare("image", set.names)
+	return set
+}
+
+// add puts a name into the set. Two blocks have two names, but one may be called as an image of the other.
+func (set *imageSet) add(b *body, name string, specs []images.Spec) {
+	if _, taken := set.called[name]; taken {
+		b.r.fail(b.rng, fmt.Sprintf("There are two images %q", name), "A block that lists several suites or kernels has images whose names begin with its own: give one of the two blocks another name.")
+		return
+	}
+	set.called[name] = specs
+	set.names = append(set.names, name)
 }
 
 // chooseImage finds the image of the testbed: the one it names, else the only one there is, else
 // Debian with defaults.
-func chooseImage(testbed *body, blocks []*body) images.Spec {
-	specs := map[string]images.Spec{}
-	var names []string
-	for _, b := range blocks {
-		specs[b.label] = readImage(b)
-		names = append(names, b.label)
-	}
+func (set imageSet) chooseImage(testbed *body) images.Spec {
 	if testbed.has("image") {
 		name := testbed.text("image")
-		if spec, ok := specs[name]; ok || name == "" {
-			return spec
+		specs, ok := set.called[name]
+		switch {
+		case name == "":
+		case !ok:
+			testbed.wrong("image", &mistake{fmt.Sprintf("names no image: %q", cut(name, 40)), unknown(name, set.names, "The image blocks of this configuration are")})
+		case len(specs) > 1:
+			testbed.wrong("image", &mistake{"names several images", fmt.Sprintf("A testbed boots one: %s. To measure across them, write image = image.%s in a matrix.", oneOf(namesOf(specs)), name)})
+		case len(specs) == 1:
+			return specs[0]
 		}
-		testbed.wrong("image", &mistake{fmt.Sprintf("names no image: %q", cut(name, 40)), unknown(name, names, "The image blocks of this configuration are")})
 		return images.Spec{}
 	}
-	switch len(names) {
+	switch len(set.all) {
 	case 0:
+		if len(set.names) > 0 {
+			return images.Spec{} // its block has mistakes
+		}
 		absent := &body{r: testbed.r, schema: imageSchema(), label: "default", rng: testbed.rng}
-		return readImage(absent)
+		return readImage(absent)[0]
 	case 1:
-		return specs[names[0]]
+		return set.all[0]
 	}
-	testbed.r.fail(testbed.rng, "The testbed does not say which image it boots", "Write image = image.NAME in the testbed block: there is %s.", oneOf(names))
+	testbed.r.fail(testbed.rng, "The testbed does not say which image it boots", "Write image = image.NAME in the testbed block: there is %s.", oneOf(namesOf(set.all)))
 	return images.Spec{}
+}
+
+func namesOf(specs []images.Spec) []string {
+	var names []string
+	for _, spec := range specs {
+		names = append(names, spec.Name)
+	}
+	return names
 }

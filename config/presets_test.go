@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -89,14 +90,19 @@ func checkConfig(t *testing.T, cfg *Config) {
 	}
 }
 
-// meets reports whether both firewalls of the claim have a cell in its region; one without rules has
-// its cells at rules = 0, and meets the other anywhere.
+// meets reports whether both firewalls, or images, of the claim have a cell in its region; a firewall without
+// rules has its cells at rules = 0, and meets another anywhere.
 func meets(claim analysis.Claim, cells []design.Treatment) bool {
 	for _, a := range cells {
 		for _, b := range cells {
 			rules := max(a.Rules, b.Rules)
 			together := a.FrameSize == b.FrameSize && (a.Rules == b.Rules || a.Rules == 0 || b.Rules == 0)
-			in := a.Firewall == claim.Compare[0] && b.Firewall == claim.Compare[1] && together
+			in := a.Firewall == claim.Compare[0] && b.Firewall == claim.Compare[1] && a.Image == b.Image && together &&
+				(claim.Images == nil || slices.Contains(claim.Images, a.Image))
+			if claim.Factor == analysis.FactorImage {
+				in = a.Image == claim.Compare[0] && b.Image == claim.Compare[1] && a.Firewall == b.Firewall && a.Rules == b.Rules && together &&
+					slices.Contains(claim.Firewalls, a.Firewall)
+			}
 			for _, where := range claim.Where {
 				level := rules
 				if where.Factor == "frame_size" {

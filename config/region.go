@@ -13,30 +13,82 @@ import (
 	"github.com/rampart-bench/rampart/experiments/analysis"
 )
 
-// factors are the axes of the matrix that a region can bound.
-func factors() []string { return []string{"rules", "frame_size"} }
+// numbers are the axes of the matrix with numbers for levels, in the order in which conditions are kept.
+func numbers() []string { return []string{"rules", "frame_size"} }
 
-// readRegion reads an object of conditions, in the order of the factors.
-func (r *reader) readRegion(b *body, name string) []analysis.Condition {
-	if !b.has(name) {
-		return nil
+// The axes with names for levels.
+const (
+	byImage    = "image"
+	byFirewall = "firewall"
+)
+
+// bounds are the factors that the region of a claim can bound: not the one that it compares.
+func (e experiment) bounds(claim *analysis.Claim) []string {
+	switch {
+	case claim.Factor == analysis.FactorImage:
+		return append(numbers(), byFirewall)
+	case len(e.images) > 0:
+		return append(numbers(), byImage)
 	}
-	var conditions []analysis.Condition
-	for _, entry := range r.entries(b, name) {
-		if !slices.Contains(factors(), entry.key) {
-			r.fail(entry.rng, fmt.Sprintf("There is no factor %q", cut(entry.key, 40)), "%s", unknown(entry.key, factors(), "It can be"))
-			continue
+	return numbers()
+}
+
+// readRegion reads the region of a claim: conditions in the order of the factors, and names.
+func (r *reader) readRegion(b *body, e experiment, claim *analysis.Claim) {
+	if claim.Factor == analysis.FactorImage {
+		for _, fw := range e.measured {
+			claim.Firewalls = append(claim.Firewalls, fw.Name)
 		}
-		parsed, wrong := parseConditions(entry.key, entry.value)
-		if wrong != nil {
-			r.fail(entry.rng, entry.key+" "+wrong.summary, "%s", wrong.right)
-		}
-		conditions = append(conditions, parsed...)
 	}
-	slices.SortStableFunc(conditions, func(x, y analysis.Condition) int {
-		return slices.Index(factors(), x.Factor) - slices.Index(factors(), y.Factor)
+	if !b.has("where") {
+		return
+	}
+	bounds := e.bounds(claim)
+	for _, entry := range r.entries(b, "where") {
+		switch {
+		case !e.clean && (entry.key == byImage || entry.key == byFirewall): // what it has is not known
+		case !slices.Contains(bounds, entry.key):
+			r.fail(entry.rng, fmt.Sprintf("There is no factor %q", cut(entry.key, 40)), "%s", unknown(entry.key, bounds, "It can be"))
+		case entry.key == byImage:
+			claim.Images = r.readNames(entry, e.spec.Images)
+		case entry.key == byFirewall:
+			claim.Firewalls = r.readNames(entry, e.firewallNames())
+		default:
+			parsed, wrong := parseConditions(entry.key, entry.value)
+			if wrong != nil {
+				r.fail(entry.rng, entry.key+" "+wrong.summary, "%s", wrong.right)
+			}
+			claim.Where = append(claim.Where, parsed...)
+		}
+	}
+	slices.SortStableFunc(claim.Where, func(x, y analysis.Condition) int {
+		return slices.Index(numbers(), x.Factor) - slices.Index(numbers(), y.Factor)
 	})
-	return conditions
+}
+
+// readNames reads the levels of a factor that has names: one, or a list.
+func (r *reader) readNames(entry entry, levels []string) (names []string) {
+	elements := []cty.Value{entry.value}
+	if isList(entry.value) {
+		elements = entry.value.AsValueSlice()
+	}
+	for _, element := range elements {
+		name, wrong := parseText(element)
+		switch {
+		case wrong != nil:
+			r.fail(entry.rng, entry.key+" is not a name", "Write one level of the matrix, such as %s = %q, or a list of them.", entry.key, levels[0])
+		case !slices.Contains(levels, name):
+			r.fail(entry.rng, fmt.Sprintf("The matrix has no %s %q", entry.key, cut(name, 40)), "%s", unknown(name, levels, "It has"))
+		case slices.Contains(names, name):
+			r.fail(entry.rng, fmt.Sprintf("%s is in %s twice", name, entry.key), "Every level counts once; remove this one.")
+		default:
+			names = append(names, name)
+		}
+	}
+	if len(elements) == 0 {
+		r.fail(entry.rng, entry.key+" is an empty list", "Give at least one level, or leave %s out to get all.", entry.key)
+	}
+	return names
 }
 
 // An entry of an object with its place.

@@ -55,6 +55,7 @@ const (
 	size     // bytes
 	rate     // bit/s
 	texts
+	names // one text, or a list of them
 	wholes
 	cpus      // a set of the host's CPUs
 	cpuSets   // list of such sets
@@ -84,6 +85,8 @@ func (k kind) String() string {
 		return "bit rate"
 	case texts:
 		return "list of names"
+	case names:
+		return "name, or list of names"
 	case wholes:
 		return "list of whole numbers"
 	case cpus:

@@ -19,8 +19,9 @@ type Execution struct {
 	Schedules []Schedule
 	Testbed   testbed.Spec
 
-	// Fresh replaces the testbed by a newly booted one; it closes the one before.
-	Fresh func(ctx context.Context) (testbed.Testbed, error)
+	// Fresh replaces the testbed by a newly booted one of an image; it closes the one before. The image is
+	// empty where it is no factor.
+	Fresh func(ctx context.Context, image string) (testbed.Testbed, error)
 	// Executable is this program's own file, which goes to the nodes.
 	Executable string
 
@@ -28,6 +29,8 @@ type Execution struct {
 	Done func(experiment string, sequence int) bool
 	// Append writes a record so that it survives the machine's sudden end.
 	Append func(record.Record) error
+	// Booted, where somebody asks, is told what the nodes of an image say of themselves, once for each.
+	Booted func(image string, nodes map[string]record.Environment) error
 	// Observe is told of every finished run.
 	Observe func(Progress)
 	Log     *slog.Logger
@@ -41,10 +44,10 @@ const attempts = 3
 // is not the run that breaks it.
 const hopeless = 5
 
-// Run measures on tb, and on fresh testbeds where the plan asks for another boot or tb breaks. When
-// it returns an error, every finished run has its record.
+// Run measures on tb, which has the image that [NextImage] names, and on fresh testbeds where the plan asks
+// for another boot or image, or tb breaks. When it returns an error, every finished run has its record.
 func (e *Execution) Run(ctx context.Context, tb testbed.Testbed) (err error) {
-	s := &session{Execution: e, features: tb.Features()}
+	s := &session{Execution: e, features: tb.Features(), image: NextImage(e.Schedules, e.Done), described: map[string]bool{}}
 	for _, schedule := range e.Schedules {
 		s.total += len(schedule.Plan.Runs)
 	}
@@ -77,20 +80,24 @@ type session struct {
 	*Execution
 	lab      *Lab
 	features testbed.Features
-	boot     int // of the testbed that is up; 0 before the first run
+	image    string // of the testbed that is up
+	boot     int    // likewise; 0 before the first run
 	total    int
 	done     int
 	broken   int // runs in a row that were lost with the testbed
+
+	described map[string]bool // images of which Booted was told
 }
 
 // perform measures one run, redoing it on a fresh testbed when the testbed broke, and records it.
 func (s *session) perform(ctx context.Context, spec Spec, run design.Run) error {
-	if s.boot != 0 && s.boot != run.Boot {
+	another := s.boot != 0 && s.boot != run.Boot || s.image != run.Treatment.Image
+	s.boot, s.image = run.Boot, run.Treatment.Image
+	if another {
 		if err := s.refresh(ctx); err != nil {
 			return err
 		}
 	}
-	s.boot = run.Boot
 	var rec record.Record
 	for attempt := 1; ; attempt++ {
 		var err error
@@ -143,14 +150,14 @@ func runLimit(m Measurement) time.Duration {
 	return 3*time.Minute + 3*(m.MeasuringTime()+m.WarmupTime())
 }
 
-// refresh makes a fresh testbed and connects to it, twice if the first breaks at once.
+// refresh makes a fresh testbed of the image that is wanted and connects to it, twice if the first breaks at once.
 func (s *session) refresh(ctx context.Context) error {
 	var err error
 	for range 2 {
 		// The old helpers may be gone or hang: their farewell is of no interest.
 		_ = s.disconnect()
 		var tb testbed.Testbed
-		if tb, err = s.Fresh(ctx); err != nil {
+		if tb, err = s.Fresh(ctx, s.image); err != nil {
 			return fmt.Errorf("make a fresh testbed: %w", err)
 		}
 		if err = s.connect(ctx, tb); err == nil || ctx.Err() != nil {
@@ -166,7 +173,20 @@ func (s *session) connect(ctx context.Context, tb testbed.Testbed) error {
 		return err
 	}
 	s.lab = lab
-	return nil
+	return s.describe(ctx)
+}
+
+// describe tells what the nodes of an image are when they are first up.
+func (s *session) describe(ctx context.Context) error {
+	if s.Booted == nil || s.described[s.image] {
+		return nil
+	}
+	nodes, err := s.lab.Describe(ctx)
+	if err != nil {
+		return err
+	}
+	s.described[s.image] = true
+	return s.Booted(s.image, nodes)
 }
 
 func (s *session) disconnect() error {

@@ -42,7 +42,8 @@ type Measurement struct {
 type Spec struct {
 	Name        string          `json:"name"`
 	Measurement Measurement     `json:"measurement"`
-	Firewalls   []firewall.Spec `json:"firewalls"` // in the order of the matrix, controls included
+	Images      []string        `json:"images,omitempty"` // levels of that factor; none: the image of the testbed
+	Firewalls   []firewall.Spec `json:"firewalls"`        // in the order of the matrix, controls included
 	Rules       []int           `json:"rules"`
 	FrameSizes  []int           `json:"frame_sizes"`
 	Repetitions int             `json:"repetitions"`
@@ -52,9 +53,24 @@ type Spec struct {
 }
 
 // Design is the experiment's matrix: every firewall at every number of rules and every frame size,
-// with one number of rules, 0, for a firewall that has none.
+// with one number of rules, 0, for a firewall that has none; all of it with every image.
 func (s Spec) Design() design.Spec {
 	d := design.Spec{Repetitions: s.Repetitions, Boots: s.Boots, Seed: s.Seed, Grouped: s.Grouped}
+	images := s.Images
+	if len(images) == 0 {
+		images = []string{""}
+	}
+	for _, image := range images {
+		for _, t := range s.treatments() {
+			t.Image = image
+			d.Treatments = append(d.Treatments, t)
+		}
+	}
+	return d
+}
+
+// treatments are those of one image.
+func (s Spec) treatments() (all []design.Treatment) {
 	for _, fw := range s.Firewalls {
 		rules := s.Rules
 		if !fw.HasRules() {
@@ -62,11 +78,11 @@ func (s Spec) Design() design.Spec {
 		}
 		for _, n := range rules {
 			for _, size := range s.FrameSizes {
-				d.Treatments = append(d.Treatments, design.Treatment{Firewall: fw.Name, Rules: n, FrameSize: size})
+				all = append(all, design.Treatment{Firewall: fw.Name, Rules: n, FrameSize: size})
 			}
 		}
 	}
-	return d
+	return all
 }
 
 // Firewall returns the firewall called name.

@@ -27,6 +27,18 @@ func Schedules(specs []Spec) ([]Schedule, error) {
 	return all, nil
 }
 
+// NextImage is the image of the first run that is not done, and so what the testbed is to boot first.
+func NextImage(schedules []Schedule, done func(experiment string, sequence int) bool) string {
+	for _, s := range schedules {
+		for _, run := range s.Plan.Runs {
+			if !done(s.Spec.Name, run.Sequence) {
+				return run.Treatment.Image
+			}
+		}
+	}
+	return ""
+}
+
 // overheads is what a run costs beyond its measurement, by provider, in seconds: loading, reading
 // back, controls and unloading. Read off whole studies; `plan` uses it for nothing but its estimate.
 var overheads = map[string]float64{"netns": 0.35, "libvirt": 1.5, "exact": 0.35}

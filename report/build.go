@@ -186,11 +186,6 @@ func (b *builder) comparisons(s series, p pair) []analysis.Comparison {
 	return out
 }
 
-// hasImages reports whether image is a factor of an experiment.
-func (b *builder) hasImages(experiment string) bool {
-	return slices.ContainsFunc(b.f.Study.Experiments, func(e analysis.Experiment) bool { return e.Name == experiment && len(e.Images) > 0 })
-}
-
 // imagesOf are the levels of image; one that is empty where it is no factor.
 func imagesOf(e analysis.Experiment) []string {
 	if len(e.Images) == 0 {

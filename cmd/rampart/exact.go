@@ -18,6 +18,7 @@ import (
 
 	"github.com/rampart-bench/rampart/config"
 	"github.com/rampart-bench/rampart/experiments"
+	"github.com/rampart-bench/rampart/experiments/design"
 	"github.com/rampart-bench/rampart/experiments/record"
 	"github.com/rampart-bench/rampart/images"
 	"github.com/rampart-bench/rampart/testbed"
@@ -38,11 +39,12 @@ func planForExact(cfg *config.Config) {
 	}
 }
 
-// A unit is what one machine does: one block of one experiment. The plan alone fixes it, so that
-// records do not depend on how many machines run side by side.
+// A unit is what one machine does: one block of one experiment, with one image. The plan alone fixes it, so
+// that records do not depend on how many machines run side by side.
 type unit struct {
 	experiment string
 	block      int
+	image      string    // empty where it is no factor
 	job        exact.Job // without Line
 	runs       []record.Key
 }
@@ -53,9 +55,32 @@ func patience(m experiments.Measurement) time.Duration {
 	return 5*time.Minute + 20*(m.MeasuringTime()+m.WarmupTime())
 }
 
-// salt tells the machines of a study apart, and makes replicates of what would else be copies.
-func salt(spec experiments.Spec, block int) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s/%d/%d", spec.Name, spec.Seed, block))
+// String names the unit in errors.
+func (u unit) String() string {
+	text := fmt.Sprintf("block %d of experiment %s", u.block, u.experiment)
+	if u.image != "" {
+		text += " with image " + u.image
+	}
+	return text
+}
+
+// console is the name of the file for what the machine's console said.
+func (u unit) console() string {
+	name := fmt.Sprintf("console-%s-%d", u.experiment, u.block)
+	if u.image != "" {
+		name += "-" + u.image
+	}
+	return name + ".log"
+}
+
+// salt tells the machines of a study apart, and makes replicates of what would else be copies. Two images
+// get two, so that the luck of a boot is not theirs in common: boots are what they are compared by.
+func (u unit) salt(spec experiments.Spec) string {
+	text := fmt.Sprintf("%s/%d/%d", spec.Name, spec.Seed, u.block)
+	if u.image != "" {
+		text += "/" + u.image
+	}
+	sum := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(sum[:6])
 }
 
@@ -63,24 +88,33 @@ func salt(spec experiments.Spec, block int) string {
 func unitsOf(bed testbed.Spec, schedules []experiments.Schedule) ([]unit, error) {
 	var all []unit
 	for _, s := range schedules {
-		for block := 1; block <= s.Spec.Repetitions; block++ {
-			part := experiments.Schedule{Spec: s.Spec}
-			u := unit{experiment: s.Spec.Name, block: block}
-			for _, run := range s.Plan.Runs {
-				if run.Block == block {
-					part.Plan.Runs = append(part.Plan.Runs, run)
-					u.runs = append(u.runs, record.Key{Experiment: s.Spec.Name, Sequence: run.Sequence})
-				}
+		for rest := s.Plan.Runs; len(rest) > 0; {
+			n := 0
+			for n < len(rest) && rest[n].Block == rest[0].Block && rest[n].Treatment.Image == rest[0].Treatment.Image {
+				n++
 			}
-			content, err := json.Marshal(guestJob{Testbed: bed, Schedule: part})
+			u, err := newUnit(bed, s.Spec, rest[:n])
 			if err != nil {
-				return nil, fmt.Errorf("encode job: %w", err)
+				return nil, err
 			}
-			u.job = exact.Job{Content: content, Salt: salt(s.Spec, block), Patience: patience(s.Spec.Measurement)}
-			all = append(all, u)
+			all, rest = append(all, u), rest[n:]
 		}
 	}
 	return all, nil
+}
+
+// newUnit makes the unit of some runs, all of one block and image.
+func newUnit(bed testbed.Spec, spec experiments.Spec, runs []design.Run) (unit, error) {
+	u := unit{experiment: spec.Name, block: runs[0].Block, image: runs[0].Treatment.Image}
+	for _, run := range runs {
+		u.runs = append(u.runs, record.Key{Experiment: spec.Name, Sequence: run.Sequence})
+	}
+	content, err := json.Marshal(guestJob{Testbed: bed, Schedule: experiments.Schedule{Spec: spec, Plan: design.Plan{Runs: runs}}})
+	if err != nil {
+		return unit{}, fmt.Errorf("encode job: %w", err)
+	}
+	u.job = exact.Job{Content: content, Salt: u.salt(spec), Patience: patience(spec.Measurement)}
+	return u, nil
 }
 
 // runExact fills a results folder with provider exact.
@@ -94,16 +128,16 @@ func (c *cli) runExact(ctx context.Context, s *study, flags runFlags) error {
 		flags.jobs = runtime.NumCPU()
 	}
 	c.sayUntuned(exact.Name, s.cfg.Testbed)
-	machine, image, err := c.exactMachine(ctx, s.cfg)
+	machines, booted, err := c.exactMachines(ctx, s.cfg)
 	if err != nil {
 		return err
 	}
-	parameters, err := machine.Parameters()
+	parameters, err := parametersOf(machines)
 	if err != nil {
 		return err
 	}
 	features := testbed.Features{Provider: exact.Name, Clock: testbed.ClockVirtual, DedicatedKernel: true, Parameters: parameters}
-	manifest, err := s.provenance(ctx, features, image, map[string]record.Environment{})
+	manifest, err := s.provenance(ctx, features, booted)
 	if err != nil {
 		return err
 	}
@@ -119,7 +153,7 @@ func (c *cli) runExact(ctx context.Context, s *study, flags runFlags) error {
 		if err != nil {
 			return err
 		}
-		return all.measure(ctx, machine, flags.jobs)
+		return all.measure(ctx, machines, flags.jobs)
 	})
 }
 
@@ -180,7 +214,7 @@ func newCollector(folder *record.Folder, units []unit, observe func(experiments.
 
 // measure runs a machine for every unit that is not done, at most jobs at a time. The first error ends
 // the others.
-func (c *collector) measure(ctx context.Context, machine exact.Machine, jobs int) error {
+func (c *collector) measure(ctx context.Context, machines map[string]exact.Machine, jobs int) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	todo := make(chan int)
@@ -188,7 +222,7 @@ func (c *collector) measure(ctx context.Context, machine exact.Machine, jobs int
 	for range jobs {
 		workers.Go(func() {
 			for i := range todo {
-				if err := c.run(ctx, machine, i); err != nil {
+				if err := c.run(ctx, machines[c.units[i].image], i); err != nil {
 					cancel(err)
 				}
 			}
@@ -219,7 +253,7 @@ func (c *collector) run(ctx context.Context, machine exact.Machine, i int) error
 	err := machine.Run(ctx, job)
 	var failed *exact.GuestError
 	if errors.As(err, &failed) {
-		path := filepath.Join(c.folder.Dir(), fmt.Sprintf("console-%s-%d.log", u.experiment, u.block))
+		path := filepath.Join(c.folder.Dir(), u.console())
 		if writeErr := os.WriteFile(path, failed.Console, 0o644); writeErr == nil {
 			err = withHint(err, "all that its console printed is in %s", path)
 		}
@@ -228,7 +262,7 @@ func (c *collector) run(ctx context.Context, machine exact.Machine, i int) error
 		err = c.finish(i)
 	}
 	if err != nil && ctx.Err() == nil {
-		return fmt.Errorf("block %d of experiment %s: %w", u.block, u.experiment, err)
+		return fmt.Errorf("%v: %w", u, err)
 	}
 	return err
 }
@@ -251,11 +285,7 @@ func (c *collector) take(i int, text []byte) error {
 		c.done++
 		c.observe(experiments.Progress{Done: c.done, Total: c.total, Record: *line.Record})
 	case line.Nodes != nil:
-		manifest := c.folder.Manifest()
-		if len(manifest.Nodes) == 0 {
-			manifest.Nodes = line.Nodes.Environments
-			return c.folder.SetManifest(manifest)
-		}
+		return describeNodes(c.folder, c.units[i].image, line.Nodes.Environments)
 	case line.Error != "":
 		return errors.New(line.Error)
 	}
@@ -310,15 +340,47 @@ func equal(a, b record.Record) (bool, error) {
 	return bytes.Equal(x, y), errors.Join(errX, errY)
 }
 
-// exactMachine is the machine of a configuration, with the digest of its image.
-func (c *cli) exactMachine(ctx context.Context, cfg *config.Config) (exact.Machine, string, error) {
+// exactMachines are the machines of a configuration and the digests of their images, by level of the factor
+// image; empty: that of the testbed.
+func (c *cli) exactMachines(ctx context.Context, cfg *config.Config) (map[string]exact.Machine, map[string]record.Image, error) {
+	machines, booted := map[string]exact.Machine{}, map[string]record.Image{}
+	for _, level := range cfg.ImageLevels() {
+		machine, digest, err := c.exactMachine(ctx, cfg.ImageCalled(level))
+		if err != nil {
+			return nil, nil, err
+		}
+		machines[level], booted[level] = machine, record.Image{Digest: digest}
+	}
+	return machines, booted, nil
+}
+
+// parametersOf are those of all machines. What comes from an image carries its name.
+func parametersOf(machines map[string]exact.Machine) (map[string]string, error) {
+	all := map[string]string{}
+	for level, machine := range machines {
+		parameters, err := machine.Parameters()
+		if err != nil {
+			return nil, err
+		}
+		for name, value := range parameters {
+			if level != "" && (name == "kernel" || name == "base") {
+				name += " of image " + level
+			}
+			all[name] = value
+		}
+	}
+	return all, nil
+}
+
+// exactMachine is the machine of an image, with the digest of that.
+func (c *cli) exactMachine(ctx context.Context, spec images.Spec) (exact.Machine, string, error) {
 	// What is quick to find missing is looked for before an image is built.
 	if _, err := exact.New(ctx, exact.Bundle{}); err != nil {
 		return exact.Machine{}, "", err
 	}
-	image, err := c.imageForExact(ctx, cfg.Image)
+	image, err := c.imageForExact(ctx, spec)
 	if err != nil {
-		return exact.Machine{}, "", fmt.Errorf("build image %s: %w", cfg.Image.Name, err)
+		return exact.Machine{}, "", fmt.Errorf("build image %s: %w", spec.Name, err)
 	}
 	exe, err := os.Executable()
 	if err != nil {
@@ -368,32 +430,53 @@ func noTestbed(verb string) error {
 		"rampart run measures; rampart %s works with provider netns or libvirt", verb)
 }
 
-// exactFindings boots a machine and loads two rules with every firewall of the configuration in it.
+// exactFindings boots a machine of every image and loads two rules with every firewall of the configuration in
+// it.
 func (c *cli) exactFindings(ctx context.Context, cfg *config.Config) []finding {
-	failed := func(err error) []finding {
-		f := finding{Subject: "exact", Grade: bad, Found: err.Error()}
-		var unable *testbed.UnableError
-		if errors.As(err, &unable) {
-			f.Found, f.Mend = unable.Reason, unable.Mend
-		}
-		return []finding{f}
-	}
 	if _, err := exact.New(ctx, exact.Bundle{}); err != nil {
-		return failed(err)
+		return exactFailed(err)
 	}
-	if _, err := c.findImage(cfg.Image); err != nil {
-		return []finding{{Subject: "image", Grade: worse, Found: "not built yet, so no machine was started", Mend: "rampart image build"}}
+	var all []finding
+	for _, level := range cfg.ImageLevels() {
+		spec := cfg.ImageCalled(level)
+		if _, err := c.findImage(spec); err != nil {
+			all = append(all, finding{Subject: subjectOf("image", level), Grade: worse, Found: "not built yet, so no machine was started", Mend: "rampart image build"})
+			continue
+		}
+		all = append(all, c.exactTrial(ctx, cfg, level)...)
 	}
-	machine, _, err := c.exactMachine(ctx, cfg)
+	return all
+}
+
+// subjectOf names what is looked at, with the image where there are several.
+func subjectOf(what, image string) string {
+	if image == "" {
+		return what
+	}
+	return what + " with image " + image
+}
+
+func exactFailed(err error) []finding {
+	f := finding{Subject: "exact", Grade: bad, Found: err.Error()}
+	var unable *testbed.UnableError
+	if errors.As(err, &unable) {
+		f.Found, f.Mend = unable.Reason, unable.Mend
+	}
+	return []finding{f}
+}
+
+// exactTrial is what one machine says.
+func (c *cli) exactTrial(ctx context.Context, cfg *config.Config, level string) []finding {
+	machine, _, err := c.exactMachine(ctx, cfg.ImageCalled(level))
 	if err != nil {
-		return failed(err)
+		return exactFailed(err)
 	}
 	content, err := json.Marshal(guestJob{Testbed: cfg.Testbed, Try: firewallsOf(cfg)})
 	if err != nil {
-		return failed(err)
+		return exactFailed(err)
 	}
 	started := time.Now()
-	all := []finding{{Subject: "exact", Grade: good}}
+	all := []finding{{Subject: subjectOf("exact", level), Grade: good}}
 	err = machine.Run(ctx, exact.Job{Content: content, Salt: "doctor", Patience: time.Minute, Line: func(text []byte) error {
 		var line guestLine
 		if err := json.Unmarshal(text, &line); err != nil {
@@ -403,7 +486,7 @@ func (c *cli) exactFindings(ctx context.Context, cfg *config.Config) []finding {
 			return errors.New(line.Error)
 		}
 		if line.Tried != nil {
-			f := finding{Subject: "firewall " + line.Tried.Firewall, Grade: good, Found: "two rules load and verify"}
+			f := finding{Subject: subjectOf("firewall "+line.Tried.Firewall, level), Grade: good, Found: "two rules load and verify"}
 			if line.Tried.Error != "" {
 				f.Grade, f.Found, f.Mend = bad, line.Tried.Error, "leave the firewall out, or take an image whose kernel has it: its runs will be recorded as unavailable"
 			}
@@ -412,7 +495,7 @@ func (c *cli) exactFindings(ctx context.Context, cfg *config.Config) []finding {
 		return nil
 	}})
 	if err != nil {
-		return failed(err)
+		return exactFailed(err)
 	}
 	all[0].Found = fmt.Sprintf("a machine does its job in %.1f s (%s)", time.Since(started).Seconds(), machine.Version)
 	return all

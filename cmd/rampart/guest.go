@@ -77,8 +77,8 @@ func (c *cli) doJob(ctx context.Context, guest *exact.Guest) error {
 		return fmt.Errorf("read job: %w", err)
 	}
 	provider := netns.New(netns.Options{Clock: testbed.ClockVirtual, DedicatedKernel: true, Program: exact.Program, Log: c.log})
-	inside := &bench{cli: c, provider: chosenProvider{Provider: provider, name: exact.Name}, spec: job.Testbed}
-	tb, err := inside.fresh(ctx)
+	inside := &bench{cli: c, spec: job.Testbed, provider: func(string) chosenProvider { return chosenProvider{Provider: provider, name: exact.Name} }}
+	tb, err := inside.fresh(ctx, experiments.NextImage([]experiments.Schedule{job.Schedule}, nothingDone))
 	if err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func (c *cli) doJob(ctx context.Context, guest *exact.Guest) error {
 		Testbed:    job.Testbed,
 		Fresh:      inside.fresh,
 		Executable: exact.Program,
-		Done:       func(string, int) bool { return false },
+		Done:       nothingDone,
 		Append:     func(rec record.Record) error { return say(guest, guestLine{Record: &rec}) },
 		Observe:    func(experiments.Progress) {},
 		Log:        c.log,
@@ -100,6 +100,9 @@ func (c *cli) doJob(ctx context.Context, guest *exact.Guest) error {
 	}
 	return describeInside(ctx, guest, inside.current, job.Testbed)
 }
+
+// nothingDone is what a machine that has just started has done of its job.
+func nothingDone(string, int) bool { return false }
 
 // tryInside loads two rules with each firewall of the job.
 func (c *cli) tryInside(ctx context.Context, guest *exact.Guest, tb testbed.Testbed, job guestJob) error {

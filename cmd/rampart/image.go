@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rampart-bench/rampart/config"
 	"github.com/rampart-bench/rampart/images"
 )
 
@@ -22,22 +23,14 @@ func (c *cli) imageCommand() *cobra.Command {
 	var flags configFlags
 	build := &cobra.Command{
 		Use:   "build",
-		Short: "Build the image of the configuration, unless it is there",
+		Short: "Build the images of the configuration, unless they are there",
 		Args:  arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := flags.load()
 			if err != nil {
 				return err
 			}
-			image, err := c.image(cmd.Context(), cfg.Image)
-			if err != nil {
-				return err
-			}
-			if c.json {
-				return c.printJSON(image)
-			}
-			fmt.Fprintln(c.stdout, image.Digest)
-			return nil
+			return c.buildImages(cmd.Context(), cfg)
 		},
 	}
 	flags.add(build)
@@ -57,6 +50,31 @@ func (c *cli) imageCommand() *cobra.Command {
 	}
 	cmd.AddCommand(build, list, remove)
 	return cmd
+}
+
+// buildImages builds every image that the configuration boots. Of several, each line begins with the name.
+func (c *cli) buildImages(ctx context.Context, cfg *config.Config) error {
+	var built []images.Image
+	for _, level := range cfg.ImageLevels() {
+		image, err := c.image(ctx, cfg.ImageCalled(level))
+		if err != nil {
+			return err
+		}
+		built = append(built, image)
+	}
+	switch {
+	case c.json && len(built) == 1:
+		return c.printJSON(built[0])
+	case c.json:
+		return c.printJSON(built)
+	case len(built) == 1:
+		fmt.Fprintln(c.stdout, built[0].Digest)
+		return nil
+	}
+	for _, image := range built {
+		fmt.Fprintln(c.stdout, image.Spec.Name, image.Digest)
+	}
+	return nil
 }
 
 // openStore opens the image store of this user.

@@ -61,12 +61,12 @@ func (h *hold) release() { h.file.Close() }
 func keptPath(name string) string { return filepath.Join(runtimeDir(), name+".kept") }
 
 // markKept remembers that the testbed is meant to stay and what it was made from.
-func markKept(provider string, spec testbed.Spec) error {
+func markKept(provider chosenProvider, spec testbed.Spec) error {
 	return os.WriteFile(keptPath(spec.Name), []byte(keptDigest(provider, spec)), 0o644)
 }
 
-// keptFor reports whether a testbed made from this very Spec was left up on purpose.
-func keptFor(provider string, spec testbed.Spec) bool {
+// keptFor reports whether a testbed made from this very Spec and image was left up on purpose.
+func keptFor(provider chosenProvider, spec testbed.Spec) bool {
 	digest, err := os.ReadFile(keptPath(spec.Name))
 	return err == nil && string(digest) == keptDigest(provider, spec)
 }
@@ -78,11 +78,11 @@ func forgetKept(name string) error {
 	return nil
 }
 
-func keptDigest(provider string, spec testbed.Spec) string {
+func keptDigest(provider chosenProvider, spec testbed.Spec) string {
 	text, err := json.Marshal(spec)
 	if err != nil {
 		panic("a testbed.Spec is always encodable: " + err.Error())
 	}
-	sum := sha256.Sum256(append([]byte(provider+"\n"), text...))
+	sum := sha256.Sum256(append([]byte(provider.name+"\n"+provider.image+"\n"), text...))
 	return hex.EncodeToString(sum[:])
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"time"
 
@@ -23,12 +24,44 @@ func (s *study) manifest(ctx context.Context, exe string) (record.Manifest, erro
 	if err != nil {
 		return record.Manifest{}, err
 	}
-	return s.provenance(ctx, s.bench.current.Features(), s.bench.provider.image, nodes)
+	booted := map[string]record.Image{}
+	for _, level := range s.cfg.ImageLevels() {
+		booted[level] = record.Image{Digest: s.bench.provider(level).image}
+	}
+	booted[s.bench.image] = record.Image{Digest: booted[s.bench.image].Digest, Nodes: nodes}
+	return s.provenance(ctx, s.bench.current.Features(), booted)
+}
+
+// booted takes down what the nodes of an image say of themselves when they are first up. It is nil where
+// there is but one image, whose nodes are in the manifest from the beginning.
+func (s *study) booted(folder *record.Folder) func(image string, nodes map[string]record.Environment) error {
+	if len(s.cfg.Images) == 0 {
+		return nil
+	}
+	return func(image string, nodes map[string]record.Environment) error {
+		return describeNodes(folder, image, nodes)
+	}
+}
+
+// describeNodes adds nodes to the manifest, unless those of the image are there already. An empty image is
+// that of the testbed.
+func describeNodes(folder *record.Folder, image string, nodes map[string]record.Environment) error {
+	manifest := folder.Manifest()
+	switch {
+	case image == "" && len(manifest.Nodes) == 0:
+		manifest.Nodes = nodes
+	case image != "" && len(manifest.Images[image].Nodes) == 0:
+		manifest.Images = maps.Clone(manifest.Images)
+		manifest.Images[image] = record.Image{Digest: manifest.Images[image].Digest, Nodes: nodes}
+	default:
+		return nil
+	}
+	return folder.SetManifest(manifest)
 }
 
 // provenance is the program, the configuration, the plan, and what this machine and every node say of
-// themselves. image is the digest of what the nodes booted from, if anything.
-func (s *study) provenance(ctx context.Context, features testbed.Features, image string, nodes map[string]record.Environment) (record.Manifest, error) {
+// themselves. booted are the images and nodes by level of the factor image; empty: those of the testbed.
+func (s *study) provenance(ctx context.Context, features testbed.Features, booted map[string]record.Image) (record.Manifest, error) {
 	m := record.Manifest{
 		Schema:        record.Schema,
 		Rampart:       describeBuild(),
@@ -37,13 +70,25 @@ func (s *study) provenance(ctx context.Context, features testbed.Features, image
 		Variables:     s.cfg.Variables,
 		ConfigDigest:  s.cfg.Digest,
 		PlanDigests:   planDigests(s.schedules),
-		Image:         image,
+		Image:         booted[""].Digest,
 		Clock:         string(features.Clock),
 		Provider:      features.Provider,
 		Host:          experiments.DescribeMachine(ctx),
-		Nodes:         nodes,
+		Nodes:         map[string]record.Environment{},
 		Command:       os.Args,
 		Sessions:      []record.Session{},
+	}
+	if nodes := booted[""].Nodes; nodes != nil {
+		m.Nodes = nodes
+	}
+	for level, image := range booted {
+		if level == "" {
+			continue
+		}
+		if m.Images == nil {
+			m.Images = map[string]record.Image{}
+		}
+		m.Images[level] = image
 	}
 	for field, value := range map[*json.RawMessage]any{
 		&m.Study: s.cfg.Study, &m.Testbed: s.cfg.Testbed, &m.Features: features,

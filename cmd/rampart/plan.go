@@ -37,12 +37,13 @@ func (c *cli) planCommand() *cobra.Command {
 type planned struct {
 	Experiment  string   `json:"experiment"`
 	Measurement string   `json:"measurement"`
+	Images      []string `json:"images,omitempty"`
 	Firewalls   []string `json:"firewalls"`
 	Rules       []int    `json:"rules"`
 	FrameSizes  []int    `json:"frame_sizes"`
 	Treatments  int      `json:"treatments"`
 	Repetitions int      `json:"repetitions"`
-	Boots       int      `json:"boots"`
+	Boots       int      `json:"boots"` // of each image
 	Runs        int      `json:"runs"`
 	Order       string   `json:"order"`
 	Seed        uint64   `json:"seed"`
@@ -66,16 +67,20 @@ func (c *cli) plan(cfg *config.Config) error {
 	if err != nil {
 		return err
 	}
-	// auto is resolved by looking at the machine, which plan does not do: netns is the faster guess.
+	// auto is resolved by looking at the machine, which plan does not do: netns is the faster guess, where it
+	// is one.
 	provider := cfg.Provider
-	if provider == "auto" {
+	switch {
+	case provider == "auto" && len(cfg.Images) > 0:
+		provider = "libvirt"
+	case provider == "auto":
 		provider = "netns"
 	}
 	list := []planned{}
 	for _, s := range schedules {
 		p := planned{
 			Experiment: s.Spec.Name, Measurement: s.Spec.Measurement.Kind,
-			Rules: s.Spec.Rules, FrameSizes: s.Spec.FrameSizes,
+			Images: s.Spec.Images, Rules: s.Spec.Rules, FrameSizes: s.Spec.FrameSizes,
 			Treatments:  len(s.Plan.Runs) / s.Spec.Repetitions,
 			Repetitions: s.Spec.Repetitions, Boots: s.Spec.Boots, Runs: len(s.Plan.Runs),
 			Seed: s.Spec.Seed, Digest: s.Plan.Digest,
@@ -85,11 +90,16 @@ func (c *cli) plan(cfg *config.Config) error {
 		if s.Spec.Grouped {
 			p.Order = "by rule-set in every block"
 		}
+		if len(s.Spec.Images) > 0 {
+			p.Order = wholePlots(s.Spec)
+		}
 		for _, fw := range s.Spec.Firewalls {
 			p.Firewalls = append(p.Firewalls, fw.Name)
 		}
-		if w := tooFewRuns(s.Spec, cfg.Study.Alpha, provider); w != "" {
-			p.Warnings = append(p.Warnings, w)
+		for _, w := range []string{tooFewRuns(s.Spec, cfg.Study.Alpha, provider), tooFewBoots(s.Spec, cfg.Study.Alpha)} {
+			if w != "" {
+				p.Warnings = append(p.Warnings, w)
+			}
 		}
 		list = append(list, p)
 	}
@@ -102,7 +112,7 @@ func (c *cli) plan(cfg *config.Config) error {
 // tooFewRuns says, before anything is measured, when no p-value could pass Holm's correction. Under a clock
 // without noise a few repetitions are right, and most findings do not rest on p-values.
 func tooFewRuns(spec experiments.Spec, alpha float64, provider string) string {
-	family := len(spec.Rules) * len(spec.FrameSizes)
+	family := len(spec.Rules) * len(spec.FrameSizes) * max(1, len(spec.Images))
 	need := stats.MinRunsForHolm(family, alpha)
 	if spec.Repetitions >= need {
 		return ""
@@ -125,6 +135,32 @@ func areRepetitions(n int) string {
 	return fmt.Sprintf("are %d", n)
 }
 
+// tooFewBoots says the same of images, which are compared by boots.
+func tooFewBoots(spec experiments.Spec, alpha float64) string {
+	if len(spec.Images) < 2 {
+		return ""
+	}
+	family := len(spec.Design().Treatments) / len(spec.Images)
+	need := stats.MinRunsForHolm(family, alpha)
+	if spec.Boots >= need {
+		return ""
+	}
+	text := fmt.Sprintf("no difference between images can be significant in a single cell: %s a pair need %d boots of each image to pass Holm's correction, and there are %d",
+		plural(family, "comparison"), need, spec.Boots)
+	if spec.Boots < stats.MinClusters {
+		text += fmt.Sprintf("; claims on images need %d", stats.MinClusters)
+	}
+	return text
+}
+
+// wholePlots is the order of runs where image is a factor.
+func wholePlots(spec experiments.Spec) string {
+	if spec.Grouped {
+		return "image by image in every boot, all treatments of an image while its machines are up (split plot)"
+	}
+	return "images shuffled in every boot, and while the machines of one are up all its treatments, shuffled in blocks (split plot)"
+}
+
 func (c *cli) printPlan(list []planned, provider string) error {
 	var seconds float64
 	var bytes int64
@@ -132,10 +168,17 @@ func (c *cli) printPlan(list []planned, provider string) error {
 	for _, p := range list {
 		table := tabwriter.NewWriter(c.stdout, 0, 0, 2, ' ', 0)
 		fmt.Fprintf(table, "experiment\t%s (%s)\n", p.Experiment, p.Measurement)
+		if len(p.Images) > 0 {
+			fmt.Fprintf(table, "images\t%s\n", strings.Join(p.Images, ", "))
+		}
 		fmt.Fprintf(table, "firewalls\t%s\n", strings.Join(p.Firewalls, ", "))
 		fmt.Fprintf(table, "rules\t%s\n", join(p.Rules))
 		fmt.Fprintf(table, "frame sizes\t%s bytes\n", join(p.FrameSizes))
-		fmt.Fprintf(table, "runs\t%d = %s x %s, over %s\n", p.Runs, plural(p.Treatments, "treatment"), plural(p.Repetitions, "repetition"), plural(p.Boots, "boot"))
+		boots := plural(p.Boots, "boot")
+		if len(p.Images) > 0 {
+			boots += fmt.Sprintf(" of each image, %d in all", p.Boots*len(p.Images))
+		}
+		fmt.Fprintf(table, "runs\t%d = %s x %s, over %s\n", p.Runs, plural(p.Treatments, "treatment"), plural(p.Repetitions, "repetition"), boots)
 		fmt.Fprintf(table, "order\t%s, seed %d, %s\n", p.Order, p.Seed, p.Digest)
 		for _, w := range p.Warnings {
 			fmt.Fprintf(table, "note\t%s\n", w)

@@ -37,6 +37,40 @@ func (p chosenProvider) close() error {
 	return nil
 }
 
+// chosenProviders are a provider for each image that a study boots.
+type chosenProviders struct {
+	name    string
+	byImage map[string]chosenProvider // by level of the factor; empty: the image of the testbed
+}
+
+// of is the provider that boots an image.
+func (p chosenProviders) of(image string) chosenProvider { return p.byImage[image] }
+
+// close lets go of what all of them hold.
+func (p chosenProviders) close() error {
+	var errs []error
+	for _, one := range p.byImage {
+		errs = append(errs, one.close())
+	}
+	return errors.Join(errs...)
+}
+
+// chooseProviders makes the providers of a study. All images are there when it returns, so that none is found
+// impossible after hours of measuring with another.
+func (c *cli) chooseProviders(ctx context.Context, cfg *config.Config, after fate) (chosenProviders, error) {
+	all := chosenProviders{name: cfg.Provider, byImage: map[string]chosenProvider{}}
+	for _, level := range cfg.ImageLevels() {
+		one := *cfg
+		one.Provider, one.Image = all.name, cfg.ImageCalled(level)
+		chosen, err := c.chooseProvider(ctx, &one, after)
+		if err != nil {
+			return chosenProviders{}, errors.Join(err, all.close())
+		}
+		all.name, all.byImage[level] = chosen.name, chosen
+	}
+	return all, nil
+}
+
 // chooseProvider makes the provider that the configuration names. For auto it says which and why.
 func (c *cli) chooseProvider(ctx context.Context, cfg *config.Config, after fate) (chosenProvider, error) {
 	switch cfg.Provider {
@@ -61,6 +95,11 @@ func (c *cli) chooseAutomatically(ctx context.Context, cfg *config.Config, after
 	}
 	if err != nil {
 		reason = err.Error()
+	}
+	if chosen.Provider == nil && len(cfg.Images) > 0 {
+		return chosenProvider{}, &testbed.UnableError{Provider: "auto",
+			Reason: "the matrix names images, which only virtual machines boot, and they cannot be measured here: " + reason,
+			Mend:   "use --provider exact, which counts instructions, or --provider libvirt, which then measures the emulator"}
 	}
 	if chosen.Provider == nil {
 		c.sayf("provider auto: netns, because virtual machines cannot be measured here: %s", reason)
@@ -163,11 +202,15 @@ func (c *cli) libvirtFindings(ctx context.Context, cfg *config.Config) []finding
 	if err != nil {
 		return broken(err)
 	}
-	if stored, err := store.Lookup(cfg.Image); err == nil {
-		image = libvirt.FromStore(stored)
-		all = append(all, finding{Subject: "image", Grade: good, Found: shortDigest(stored.Digest)})
-	} else {
-		all = append(all, finding{Subject: "image", Grade: worse, Found: "not built yet, so KVM was not tried", Mend: "rampart image build"})
+	for _, level := range cfg.ImageLevels() {
+		f := finding{Subject: subjectOf("image", level), Grade: good}
+		if stored, err := store.Lookup(cfg.ImageCalled(level)); err == nil {
+			image = libvirt.FromStore(stored)
+			f.Found = shortDigest(stored.Digest)
+		} else {
+			f.Grade, f.Found, f.Mend = worse, "not built yet, so KVM was not tried", "rampart image build"
+		}
+		all = append(all, f)
 	}
 	provider, err := c.libvirtProvider(cfg, image, destroyTestbed)
 	if err != nil {

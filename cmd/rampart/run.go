@@ -107,7 +107,7 @@ func (c *cli) runOnTestbed(ctx context.Context, study *study, flags runFlags) (e
 	if flags.keep {
 		mode = keepTestbed
 	}
-	chosen, err := c.chooseProvider(ctx, cfg, mode)
+	chosen, err := c.chooseProviders(ctx, cfg, mode)
 	if err != nil {
 		return err
 	}
@@ -122,7 +122,8 @@ func (c *cli) runOnTestbed(ctx context.Context, study *study, flags runFlags) (e
 	}
 	defer held.release()
 
-	tb, kept, err := c.testbedForRun(ctx, chosen, cfg.Testbed)
+	first := experiments.NextImage(study.schedules, study.isDone)
+	tb, kept, err := c.testbedForRun(ctx, chosen.of(first), cfg.Testbed)
 	if err != nil {
 		return err
 	}
@@ -130,12 +131,12 @@ func (c *cli) runOnTestbed(ctx context.Context, study *study, flags runFlags) (e
 		// Should the testbed break, its successor is to stay up as well.
 		lasting := *cfg
 		lasting.Provider = chosen.name
-		if chosen, err = c.chooseProvider(ctx, &lasting, keepTestbed); err != nil {
+		if chosen, err = c.chooseProviders(ctx, &lasting, keepTestbed); err != nil {
 			return errors.Join(err, tb.Close())
 		}
 		defer chosen.close()
 	}
-	bench := &bench{cli: c, provider: chosen, spec: cfg.Testbed, current: tb}
+	bench := &bench{cli: c, provider: chosen.of, spec: cfg.Testbed, current: tb, image: first}
 	defer func() {
 		ending := bench.finish(ctx, kept || flags.keep)
 		if ending != nil && isUnable(err) && isUnable(ending) {
@@ -160,16 +161,18 @@ func (c *cli) testbedForRun(ctx context.Context, chosen chosenProvider, spec tes
 	return tb, false, err
 }
 
-// bench is the testbed in use, which is replaced when it breaks or when the plan asks for a boot.
+// bench is the testbed in use, which is replaced when it breaks or when the plan asks for a boot or for
+// another image.
 type bench struct {
 	*cli
-	provider chosenProvider
+	provider func(image string) chosenProvider
 	spec     testbed.Spec
 	current  testbed.Testbed
+	image    string // of current; empty where it is no factor
 }
 
-// fresh replaces the testbed by a newly booted one.
-func (b *bench) fresh(ctx context.Context) (testbed.Testbed, error) {
+// fresh replaces the testbed by a newly booted one of an image.
+func (b *bench) fresh(ctx context.Context, image string) (testbed.Testbed, error) {
 	if b.current != nil {
 		// What broke may not close well; Down below removes it by its name.
 		_ = b.current.Close()
@@ -178,7 +181,7 @@ func (b *bench) fresh(ctx context.Context) (testbed.Testbed, error) {
 	var tb testbed.Testbed
 	var err error
 	for try := 1; ; try++ {
-		tb, err = b.bringUp(ctx, b.provider, b.spec)
+		tb, err = b.bringUp(ctx, b.provider(image), b.spec)
 		// A daemon that is being started anew comes back within seconds.
 		if try == freshTries || !isUnable(err) {
 			break
@@ -193,7 +196,7 @@ func (b *bench) fresh(ctx context.Context) (testbed.Testbed, error) {
 	if err != nil {
 		return nil, err
 	}
-	b.current = tb
+	b.current, b.image = tb, image
 	return tb, nil
 }
 
@@ -212,9 +215,9 @@ func (b *bench) finish(ctx context.Context, keep bool) error {
 	}
 	if keep && b.current != nil {
 		b.sayf("testbed %s stays up; rampart down removes it", b.spec.Name)
-		return errors.Join(append(errs, markKept(b.provider.name, b.spec))...)
+		return errors.Join(append(errs, markKept(b.provider(b.image), b.spec))...)
 	}
-	if err := b.takeDown(ctx, b.provider, b.spec.Name); err != nil {
+	if err := b.takeDown(ctx, b.provider(b.image), b.spec.Name); err != nil {
 		return errors.Join(append(errs, err)...)
 	}
 	return nil
@@ -268,6 +271,11 @@ func (s *study) isComplete() bool {
 	return total == done
 }
 
+// isDone reports whether a run has its record.
+func (s *study) isDone(experiment string, sequence int) bool {
+	return s.folder != nil && s.folder.Done(experiment, sequence)
+}
+
 // checkProvider refuses to go on with another provider than a folder was begun with.
 func (s *study) checkProvider(name string) error {
 	if s.folder == nil || s.folder.Manifest().Provider == name {
@@ -287,7 +295,7 @@ func (s *study) measure(ctx context.Context) (err error) {
 	manifest, err := s.manifest(ctx, exe)
 	if err != nil && ctx.Err() == nil {
 		s.log.Warn("the testbed broke before the first run", "cause", err)
-		if _, err := s.bench.fresh(ctx); err != nil {
+		if _, err := s.bench.fresh(ctx, s.bench.image); err != nil {
 			return fmt.Errorf("make a fresh testbed: %w", err)
 		}
 		manifest, err = s.manifest(ctx, exe)
@@ -303,6 +311,7 @@ func (s *study) measure(ctx context.Context) (err error) {
 			Executable: exe,
 			Done:       folder.Done,
 			Append:     folder.Append,
+			Booted:     s.booted(folder),
 			Observe:    observe,
 			Log:        s.log,
 		}
@@ -369,14 +378,25 @@ func (s *study) beginFolder(manifest record.Manifest) (_ *record.Folder, err err
 	return s.folder, sameTime(s.folder, manifest)
 }
 
-// sameTime refuses to mix clocks or providers in one folder.
+// sameTime refuses to mix clocks, providers or images in one folder.
 func sameTime(folder *record.Folder, now record.Manifest) error {
 	then := folder.Manifest()
 	if then.Clock == now.Clock && then.Provider == now.Provider {
-		return nil
+		return sameImages(folder.Dir(), then, now)
 	}
 	return withHint(fmt.Errorf("resume %s: it was measured with provider %s and clock %s, now %s and %s",
 		folder.Dir(), then.Provider, then.Clock, now.Provider, now.Clock), "begin a new folder with --out DIR, or use --provider %s", then.Provider)
+}
+
+// sameImages refuses to go on with images that hold something else than when the folder was begun.
+func sameImages(dir string, then, now record.Manifest) error {
+	for name, image := range now.Images {
+		if was := then.Images[name].Digest; was != image.Digest {
+			return withHint(fmt.Errorf("resume %s: image %s was %s and is %s now: its runs cannot be mixed", dir, name, shortDigest(was), shortDigest(image.Digest)),
+				"begin a new folder with --fresh, or bring back the image that measured the first runs")
+		}
+	}
+	return nil
 }
 
 // outcomeComplete is the outcome of the session that measured the last run of the plan.

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rampart-bench/rampart/config"
+	"github.com/rampart-bench/rampart/images"
 	"github.com/rampart-bench/rampart/testbed"
 	"github.com/rampart-bench/rampart/testbed/exact"
 	"github.com/rampart-bench/rampart/testbed/libvirt"
@@ -26,21 +27,26 @@ const cleanupTime = 20 * time.Second
 
 func (c *cli) upCommand() *cobra.Command {
 	var flags configFlags
+	var image string
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Bring the testbed up and leave it up",
 		Args:  arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.up(cmd.Context(), flags)
+			return c.up(cmd.Context(), flags, image)
 		},
 	}
 	flags.add(cmd)
+	cmd.Flags().StringVar(&image, "image", "", "boot the image of this `NAME` (default: that of the testbed block)")
 	return cmd
 }
 
-func (c *cli) up(ctx context.Context, flags configFlags) error {
+func (c *cli) up(ctx context.Context, flags configFlags, image string) error {
 	cfg, err := flags.load()
 	if err != nil {
+		return err
+	}
+	if cfg.Image, err = imageToBoot(cfg, image); err != nil {
 		return err
 	}
 	chosen, err := c.chooseProvider(ctx, cfg, keepTestbed)
@@ -63,11 +69,28 @@ func (c *cli) up(ctx context.Context, flags configFlags) error {
 		return err
 	}
 	defer tb.Close()
-	if err := markKept(chosen.name, cfg.Testbed); err != nil {
+	if err := markKept(chosen, cfg.Testbed); err != nil {
 		return errors.Join(fmt.Errorf("up: %w", err), c.takeDown(ctx, chosen, cfg.Testbed.Name))
 	}
 	c.sayf("testbed %s is up; now: rampart ssh firewall, rampart run, rampart down", tb.Name())
 	return nil
+}
+
+// imageToBoot is the image called name, or the only one that there is. A testbed by hand boots one, and a
+// configuration whose matrices name images has several.
+func imageToBoot(cfg *config.Config, name string) (images.Spec, error) {
+	var names []string
+	for _, level := range cfg.ImageLevels() {
+		spec := cfg.ImageCalled(level)
+		if name == spec.Name || name == "" && level == "" {
+			return spec, nil
+		}
+		names = append(names, spec.Name)
+	}
+	if name == "" {
+		return images.Spec{}, withHint(usagef("up: the experiments boot several images, and a testbed by hand boots one"), "rampart up --image NAME; there is %s", strings.Join(names, ", "))
+	}
+	return images.Spec{}, withHint(usagef("up: the configuration boots no image %q", name), "there is %s", strings.Join(names, ", "))
 }
 
 // bringUp removes what an earlier process left of this testbed, then makes it anew.
@@ -84,7 +107,7 @@ func (c *cli) bringUp(ctx context.Context, provider testbed.Provider, spec testb
 // attachKept returns the testbed that was left up on purpose, when it is whole.
 func (c *cli) attachKept(ctx context.Context, provider chosenProvider, spec testbed.Spec) (testbed.Testbed, bool) {
 	attacher, ok := provider.Provider.(testbed.Attacher)
-	if !ok || !keptFor(provider.name, spec) {
+	if !ok || !keptFor(provider, spec) {
 		return nil, false
 	}
 	tb, err := attacher.Attach(ctx, spec.Name)
