@@ -63,7 +63,7 @@ func libvirtSchema() *schema {
 		name: "libvirt",
 		doc:  "How provider `libvirt` makes virtual machines.",
 		attributes: []attribute{
-			{name: "uri", kind: text, def: `"qemu:///system"`, doc: "Connection to libvirt."},
+			{name: "uri", kind: text, def: `"qemu:///system"`, doc: "Which libvirt: `qemu:///system` of this host, `qemu:///session` of this user and without root, `qemu+ssh://USER@HOST/system` of another host. See libvirt.md."},
 			{name: "accelerator", kind: text, def: `"auto"`, oneOf: []string{"auto", "kvm", "tcg"}, doc: "`kvm`, or QEMU's emulation `tcg`; `auto` is KVM where a guest has been seen to boot under it."},
 			{name: "machine", kind: text, def: `"q35"`, doc: "Machine type of QEMU: `q35`, `pc`, or one of their versions, such as `pc-q35-7.2`."},
 			{name: "cpu", kind: text, def: `"auto"`, doc: "CPU model that guests see: `host-passthrough`, `host-model`, `maximum`, or a model of libvirt's, such as `Nehalem`; `auto` is `host-passthrough` under KVM and `maximum` under emulation."},

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 
 	"github.com/rampart-bench/rampart/config"
 	"github.com/rampart-bench/rampart/testbed"
@@ -111,24 +109,21 @@ func (c *cli) chooseAutomatically(ctx context.Context, cfg *config.Config, after
 
 // tryKVM returns the libvirt provider where KVM is usable, and the reason either way.
 func (c *cli) tryKVM(ctx context.Context, cfg *config.Config, after fate) (chosenProvider, string, error) {
-	if _, err := os.Stat("/dev/kvm"); errors.Is(err, fs.ErrNotExist) {
-		return chosenProvider{}, "there is no /dev/kvm", nil
-	}
 	// Whether there is anything to boot an image with is found out before one is built.
 	bare, err := c.libvirtProvider(cfg, libvirt.Image{}, after)
 	if err != nil {
 		return chosenProvider{}, "", err
 	}
-	_, err = bare.ProbeKVM(ctx)
+	verdict, err := bare.ProbeKVM(ctx)
 	_ = bare.Close()
-	if errors.Is(err, libvirt.ErrUnavailable) {
-		return chosenProvider{}, "", err
+	if errors.Is(err, libvirt.ErrUnavailable) || err == nil && !verdict.Usable {
+		return chosenProvider{}, verdict.Reason, err
 	}
 	chosen, err := c.libvirtWithImage(ctx, cfg, after)
 	if err != nil {
 		return chosenProvider{}, "", err
 	}
-	verdict, err := chosen.Provider.(*libvirt.Provider).ProbeKVM(ctx)
+	verdict, err = chosen.Provider.(*libvirt.Provider).ProbeKVM(ctx)
 	if err != nil || !verdict.Usable {
 		return chosenProvider{}, verdict.Reason, errors.Join(err, chosen.close())
 	}

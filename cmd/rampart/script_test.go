@@ -15,6 +15,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/rampart-bench/rampart/experiments/record"
+	"github.com/rampart-bench/rampart/images"
 )
 
 // bin is the folder of the real binary, built once: static, as users get it, since it is also what
@@ -40,7 +41,8 @@ func TestMain(m *testing.M) {
 }
 
 // TestScripts runs the program as its users do. Scripts whose name begins with "root-" need root and
-// real namespaces, those with "libvirt-" root and a libvirt that answers.
+// real namespaces, those with "libvirt-" root and a libvirt that answers, those with "session-" root to
+// become somebody without privileges, and a libvirt that can be started.
 func TestScripts(t *testing.T) {
 	scripts, err := filepath.Glob("testdata/script/*.txtar")
 	if err != nil || len(scripts) == 0 {
@@ -62,6 +64,9 @@ func TestScripts(t *testing.T) {
 			bed := fmt.Sprintf("t%d-%s", os.Getpid()%100000, strconv.FormatInt(time.Now().UnixNano()%1e6, 36))
 			env.Setenv("BED", bed)
 			env.Defer(func() { removeTestbed(t, bed) })
+			if strings.HasPrefix(filepath.Base(env.WorkDir), "script-session-") {
+				return becomeNobody(t, env)
+			}
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
@@ -89,12 +94,64 @@ func removeTestbed(t *testing.T, name string) {
 	}
 }
 
+// becomeNobody makes a home for the user nobody, with this program and root's images in it, and puts its
+// path into $NOBODY. The path is short: libvirt puts sockets far below.
+func becomeNobody(t *testing.T, env *testscript.Env) error {
+	home, err := os.MkdirTemp("", "rn")
+	if err != nil {
+		return err
+	}
+	env.Setenv("NOBODY", home)
+	env.Defer(func() {
+		stopDaemons(t, filepath.Join(home, "run", "libvirt"))
+		os.RemoveAll(home)
+	})
+	build := exec.Command(filepath.Join(bin, "rampart"), "image", "build", "--var", "bed=any")
+	build.Dir = env.WorkDir
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("build image: %w\n%s", err, out)
+	}
+	return sh(home, `
+		mkdir -p run .cache/rampart/images && chmod 700 run
+		cp "$1/rampart" rampart
+		ln -s "$2/images" "$2/specs" .cache/rampart/images
+		chown -R nobody:nogroup . && chmod 755 .`, bin, images.SystemDir)
+}
+
+// stopDaemons ends the daemons that listen in that folder; by themselves they would after two minutes.
+func stopDaemons(t *testing.T, folder string) {
+	files, _ := filepath.Glob(filepath.Join(folder, "*.pid"))
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			continue
+		}
+		pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+		if err != nil || pid <= 1 {
+			t.Errorf("%s holds %q", file, text)
+			continue
+		}
+		_ = syscall.Kill(pid, syscall.SIGTERM)
+	}
+}
+
+func sh(dir, script string, args ...string) error {
+	cmd := exec.Command("sh", append([]string{"-euc", script, "sh"}, args...)...)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%w: %s", err, out)
+	}
+	return nil
+}
+
 // lacking is what a script needs and this machine does not have.
 func lacking(script string) string {
-	machines := strings.HasPrefix(script, "libvirt-")
+	machines, session := strings.HasPrefix(script, "libvirt-"), strings.HasPrefix(script, "session-")
 	switch {
-	case (machines || strings.HasPrefix(script, "root-")) && os.Geteuid() != 0:
+	case (machines || session || strings.HasPrefix(script, "root-")) && os.Geteuid() != 0:
 		return "root"
+	case session && exec.Command("libvirtd", "--version").Run() != nil:
+		return "libvirtd"
 	case machines && exec.Command("virsh", "--connect", "qemu:///system", "version").Run() != nil:
 		return "a libvirt that answers"
 	}

@@ -1,6 +1,7 @@
 package libvirt
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -30,6 +31,7 @@ const (
 type Verdict struct {
 	Usable bool   `json:"usable"`
 	Reason string `json:"reason"`
+	mend   string // what would change it, where that is more than anybody could say
 }
 
 // probeLimit is how long a guest kernel may take to boot under KVM. A usable one takes about a second.
@@ -51,12 +53,21 @@ const probeMemory = 256 << 20
 // remembered for this boot of the host, this QEMU and this kernel, so that only the first call takes
 // more than a moment. An error means that nothing was found out.
 func (p *Provider) ProbeKVM(ctx context.Context) (Verdict, error) {
+	if !exists(ctx, p.endpoint.host, kvmDevice) {
+		return Verdict{Reason: "there is no " + kvmDevice}, nil
+	}
 	c, err := p.control(ctx)
 	if err != nil {
 		return Verdict{}, err
 	}
 	if v, err := offersKVM(ctx, c); err != nil || !v.Usable {
 		return v, err
+	}
+	switch f, err := p.findKVMPermission(ctx, c); {
+	case err != nil:
+		return Verdict{}, fmt.Errorf("probe kvm: %w", err)
+	case f != nil:
+		return Verdict{Reason: f.Problem, mend: f.Mend}, nil
 	}
 	if err := p.options.Image.check(); err != nil {
 		return Verdict{}, fmt.Errorf("probe kvm: %w", err)
@@ -180,7 +191,7 @@ func (p *Provider) choose(ctx context.Context) (kvm bool, reason string, err err
 	case err != nil:
 		return false, "", err
 	case !v.Usable && p.options.Accelerator == KVM:
-		return false, "", &UnavailableError{`accelerator = "kvm": ` + v.Reason, mendKVM, nil}
+		return false, "", &UnavailableError{`accelerator = "kvm": ` + v.Reason, cmp.Or(v.mend, mendKVM), nil}
 	case !v.Usable:
 		return false, v.Reason, nil
 	}
@@ -207,7 +218,7 @@ func (p *Provider) verdictFile() string { return filepath.Join(p.options.StateDi
 
 // verdictKey names what a verdict is valid for.
 func (p *Provider) verdictKey(ctx context.Context, c *conn) (string, error) {
-	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	boot, err := readFile(ctx, p.endpoint.host, "/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return "", err
 	}
@@ -219,7 +230,7 @@ func (p *Provider) verdictKey(ctx context.Context, c *conn) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return strings.Join([]string{strings.TrimSpace(string(boot)), "qemu " + versions.qemu, "kernel " + kernel}, ", "), nil
+	return strings.Join([]string{strings.TrimSpace(boot), "qemu " + versions.qemu, "kernel " + kernel}, ", "), nil
 }
 
 func (p *Provider) recall(key string) (Verdict, bool) {

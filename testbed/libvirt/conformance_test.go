@@ -144,11 +144,16 @@ func (l *lab) leftovers(ctx context.Context, name string) ([]string, error) {
 
 // processesOf are the processes that name a domain of the testbed on their command line.
 func processesOf(name string) ([]string, error) {
+	return processesWith("guest=rampart-" + name + "-")
+}
+
+// processesWith are the processes with that text on their command line.
+func processesWith(text string) ([]string, error) {
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	var found []string
 	for _, file := range files {
 		content, err := os.ReadFile(file)
-		if err == nil && strings.Contains(string(content), "guest=rampart-"+name+"-") {
+		if err == nil && strings.Contains(string(content), text) {
 			found = append(found, "process "+filepath.Base(filepath.Dir(file)))
 		}
 	}

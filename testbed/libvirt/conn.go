@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
+	"regexp"
+	"strings"
 	"syscall"
 	"time"
 
@@ -30,35 +33,61 @@ const (
 type conn struct {
 	l    *rpc.Libvirt
 	sock net.Conn
+	at   string // begins what helps; see endpoint
 }
 
-// dial opens the first socket of e that answers.
+// dial opens a connection to the libvirt of e.
 func dial(ctx context.Context, e endpoint) (*conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, dialLimit)
+	sock, path, err := e.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c := &conn{l: rpc.NewWithDialer(dialers.NewAlreadyConnected(sock)), sock: sock, at: e.at}
+	err = c.do(ctx, dialLimit, "open "+e.uri, func(l *rpc.Libvirt) error {
+		return l.ConnectToURI(rpc.ConnectURI(e.uri))
+	})
+	if err == nil {
+		return c, nil
+	}
+	sock.Close()
+	if isCode(err, rpc.ErrAuthFailed, rpc.ErrAuthCancelled, rpc.ErrAuthUnavailable) {
+		return nil, &UnavailableError{"this user may not use " + path + ": " + err.Error(), e.mends.permission, err}
+	}
+	return nil, &UnavailableError{path + ": " + err.Error(), e.mends.start, err}
+}
+
+// connect opens the first socket of e that answers, and has a daemon started where none does.
+func (e endpoint) connect(ctx context.Context) (sock net.Conn, path string, err error) {
+	sock, path, err = e.open(ctx)
+	if err == nil || e.start == nil || !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ECONNREFUSED) {
+		return sock, path, err
+	}
+	err = e.start(ctx, func(ctx context.Context) (err error) {
+		sock, path, err = e.open(ctx)
+		return err
+	})
+	return sock, path, err
+}
+
+// open tries the sockets of e in their order.
+func (e endpoint) open(ctx context.Context) (net.Conn, string, error) {
+	ctx, cancel := context.WithTimeout(ctx, loginLimit+dialLimit)
 	defer cancel()
 	var errs []error
 	for _, path := range e.sockets {
-		sock, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
-		if err != nil {
-			errs = append(errs, err)
-			continue
+		sock, err := e.host.dial(ctx, "unix", path)
+		if err == nil {
+			return sock, path, nil
 		}
-		c := &conn{l: rpc.NewWithDialer(dialers.NewAlreadyConnected(sock)), sock: sock}
-		if err := c.do(ctx, dialLimit, "open "+e.uri, func(l *rpc.Libvirt) error {
-			return l.ConnectToURI(rpc.ConnectURI(e.uri))
-		}); err != nil {
-			sock.Close()
-			if isCode(err, rpc.ErrAuthFailed, rpc.ErrAuthCancelled, rpc.ErrAuthUnavailable) {
-				return nil, &UnavailableError{"this user may not use " + path + ": " + err.Error(), mendPermission, err}
-			}
-			return nil, &UnavailableError{path + ": " + err.Error(), mendStart, err}
+		errs = append(errs, err)
+		if errors.Is(err, ErrUnavailable) {
+			break // the host itself does not answer
 		}
-		return c, nil
 	}
 	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("open %s: %w", e.uri, err)
+		return nil, "", fmt.Errorf("open %s: %w", e.uri, err)
 	}
-	return nil, unreachable(e.sockets, errs)
+	return nil, "", unreachable(e.sockets, errs, e.mends)
 }
 
 // do runs one call with a deadline. When that passes, or ctx ends, the connection is closed: there
@@ -71,7 +100,7 @@ func (c *conn) do(ctx context.Context, limit time.Duration, what string, f func(
 	go func() { done <- f(c.l) }()
 	select {
 	case err := <-done:
-		return describe(what, err)
+		return c.describe(what, err)
 	case <-ctx.Done():
 		c.sock.Close()
 		return fmt.Errorf("%s: %w", what, context.Cause(ctx))
@@ -93,12 +122,34 @@ func ask[T any](ctx context.Context, c *conn, what string, f func(*rpc.Libvirt) 
 	return result, err
 }
 
-func describe(what string, err error) error {
+// troubles are what any call to libvirt may fail with for a reason that lies with the host. NAME is what the
+// expression's group matched.
+var troubles = []struct {
+	says          *regexp.Regexp
+	problem, mend string
+}{
+	// virNetSocketNewConnectUNIX: the modular daemon for QEMU has others do the rest.
+	{regexp.MustCompile(`Failed to connect socket to '[^']*/(virt[a-z]+d)-sock'`), "its daemon NAME does not run",
+		"systemctl start NAME.socket; if it is not installed: apt-get install libvirt-daemon-system"},
+	// VIR_ERR_NO_SUPPORT
+	{regexp.MustCompile(`not supported by the connection driver: vir(Storage|Network)`), "it came without its driver NAME",
+		"apt-get install libvirt-daemon-system, or the package of the driver NAME"},
+	{regexp.MustCompile(`(No space left on device|Disk quota exceeded)`), "no room is left on the host: NAME",
+		"remove files in the storage pool, such as disks of other machines: virsh pool-list, virsh vol-list"},
+}
+
+func (c *conn) describe(what string, err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, rpc.ErrInterrupted), errors.Is(err, syscall.EINVAL), errors.Is(err, net.ErrClosed), errors.Is(err, syscall.EPIPE):
 		return fmt.Errorf("%s: libvirt closed the connection (was it stopped?): %w", what, errDisconnected)
+	}
+	for _, t := range troubles {
+		if match := t.says.FindStringSubmatch(err.Error()); match != nil {
+			words := strings.NewReplacer("NAME", match[1])
+			return fmt.Errorf("%s: %w", what, &UnavailableError{words.Replace(t.problem), c.at + words.Replace(t.mend), err})
+		}
 	}
 	return fmt.Errorf("%s: %w", what, err)
 }

@@ -5,19 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
-	"os/user"
-	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 
 	rpc "github.com/digitalocean/go-libvirt"
-	"golang.org/x/sys/unix"
 	"libvirt.org/go/libvirtxml"
 )
 
-// Finding is something about this machine that is not as this provider wants it.
+// Finding is something about libvirt's host that is not as this provider wants it.
 type Finding struct {
 	Problem string `json:"problem"`
 	Mend    string `json:"mend"` // a command, or what to do
@@ -26,25 +21,36 @@ type Finding struct {
 	Blocks bool `json:"blocks"`
 }
 
+// A look finds one thing, or nothing.
+type look func(context.Context, *conn) (*Finding, error)
+
+// looks are in the order in which their findings are told. Only where frames go through the host's kernel
+// can it be in their way.
+func (p *Provider) looks() []look {
+	all := []look{p.findKVMPermission, p.findKVM, p.findSpace, p.findTrial}
+	if p.endpoint.wiring.taps() {
+		all = append(all, p.findBridgeNetfilter, p.findSubnet, p.findDnsmasq)
+	}
+	return all
+}
+
 // Diagnose looks for everything that could keep testbeds from working, or from working well. Whether
 // guests boot under KVM is part of it when the options have an image. The error is that ctx ended;
 // what could not be found out is itself a finding.
 func (p *Provider) Diagnose(ctx context.Context) ([]Finding, error) {
 	c, err := p.control(ctx)
 	if err != nil {
-		return []Finding{findingOf(err)}, ctx.Err()
+		return []Finding{p.findingOf(err)}, ctx.Err()
 	}
 	var found []Finding
-	for _, look := range []func(context.Context, *conn) (*Finding, error){
-		p.findKVMPermission, p.findKVM, p.findBridgeNetfilter, p.findSubnet, p.findSpace, findDnsmasq,
-	} {
+	for _, look := range p.looks() {
 		f, err := look(ctx, c)
 		if ctx.Err() != nil {
 			return found, ctx.Err()
 		}
 		if err != nil {
 			f = new(Finding)
-			*f = findingOf(err)
+			*f = p.findingOf(err)
 		}
 		if f != nil {
 			found = append(found, *f)
@@ -53,27 +59,22 @@ func (p *Provider) Diagnose(ctx context.Context) ([]Finding, error) {
 	return found, nil
 }
 
-func findingOf(err error) Finding {
+func (p *Provider) findingOf(err error) Finding {
 	var u *UnavailableError
 	if errors.As(err, &u) {
 		return Finding{Problem: u.Problem, Mend: u.Mend, Blocks: true}
 	}
-	return Finding{Problem: err.Error(), Mend: "look at libvirt's log: journalctl -u libvirtd", Blocks: true}
+	return Finding{Problem: err.Error(), Mend: p.endpoint.at + mendLog, Blocks: true}
 }
 
-// findDnsmasq looks for a program that our networks do not use: when libvirt is started while networks are
-// up, and does not find it, libvirt 9.0 crashes (in dnsmasqCapsNewFromBinary's callers), at every start
-// until the networks' files are removed by hand. Seen with Debian 12's.
-func findDnsmasq(context.Context, *conn) (*Finding, error) {
-	for _, dir := range append(filepath.SplitList(os.Getenv("PATH")), "/usr/sbin", "/sbin") {
-		if _, err := os.Stat(filepath.Join(dir, "dnsmasq")); err == nil {
-			return nil, nil
-		}
+const mendLog = "look at libvirt's log: journalctl -u libvirtd"
+
+// blocked turns a finding that blocks into an error.
+func blocked(f *Finding, err error) error {
+	if err == nil && f != nil && f.Blocks {
+		return &UnavailableError{f.Problem, f.Mend, nil}
 	}
-	return &Finding{
-		Problem: "there is no dnsmasq: should libvirt be started anew while a testbed is up, libvirt 9.0 crashes",
-		Mend:    "apt-get install dnsmasq-base",
-	}, nil
+	return err
 }
 
 const kvmDevice = "/dev/kvm"
@@ -82,38 +83,46 @@ const kvmDevice = "/dev/kvm"
 // may, libvirt does not give up KVM: it examines QEMU anew at every look-up, and starting one domain
 // takes more than a minute.
 func (p *Provider) findKVMPermission(ctx context.Context, c *conn) (*Finding, error) {
-	info, err := os.Stat(kvmDevice)
+	stat, err := statFile(ctx, p.endpoint.host, kvmDevice)
 	if err != nil {
 		return nil, nil // no KVM is what findKVM tells of
 	}
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return nil, nil
-	}
-	uid, gid, err := qemuUser(ctx, c)
+	uid, gid, err := p.qemuUser(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	if mayOpen(info.Mode(), stat.Uid, stat.Gid, uid, append(groupsOf(uid), gid)) {
+	if mayOpen(stat.perm, stat.uid, stat.gid, uid, append(groupsOf(ctx, p.endpoint.host, uid), gid)) {
 		return nil, nil
 	}
-	return &Finding{
-		Problem: fmt.Sprintf("libvirt runs QEMU as user %d, which may not open %s (mode %04o, owner %d:%d): no KVM, and every start of a machine takes more than a minute", uid, kvmDevice, info.Mode().Perm(), stat.Uid, stat.Gid),
-		Mend:    "chgrp kvm /dev/kvm && chmod 0660 /dev/kvm (for good: a udev rule KERNEL==\"kvm\", GROUP=\"kvm\", MODE=\"0660\"), then systemctl restart libvirtd",
-	}, nil
+	f := &Finding{
+		Problem: fmt.Sprintf("libvirt runs QEMU as user %d, which may not open %s (mode %04o, owner %d:%d): no KVM, and every start of a machine takes more than a minute", uid, kvmDevice, stat.perm, stat.uid, stat.gid),
+		Mend:    p.endpoint.at + "chgrp kvm /dev/kvm && chmod 0660 /dev/kvm (for good: a udev rule KERNEL==\"kvm\", GROUP=\"kvm\", MODE=\"0660\"), then systemctl restart libvirtd",
+	}
+	if p.endpoint.uri == sessionURI {
+		f.Problem = fmt.Sprintf("this user may not open %s (mode %04o, owner %d:%d): no KVM", kvmDevice, stat.perm, stat.uid, stat.gid)
+		f.Mend = "sudo usermod -aG kvm $USER, then log in again"
+	}
+	return f, nil
 }
 
-// qemuUser asks libvirt who its QEMU processes are: the base label of the dac security model.
-func qemuUser(ctx context.Context, c *conn) (uid, gid uint32, err error) {
-	doc, err := ask(ctx, c, "ask for capabilities", func(l *rpc.Libvirt) (string, error) {
-		return l.ConnectGetCapabilities()
-	})
+// qemuUser asks who QEMU's processes are: libvirt has them be what it names, or as it is itself.
+func (p *Provider) qemuUser(ctx context.Context, c *conn) (uid, gid uint32, err error) {
+	if p.endpoint.uri == sessionURI {
+		out, err := p.endpoint.host.output(ctx, "id", "-u")
+		if err != nil {
+			return 0, 0, err
+		}
+		n, err := strconv.ParseUint(strings.TrimSpace(out), 10, 32)
+		return uint32(n), uint32(n), err
+	}
+	doc, err := ask(ctx, c, "ask for capabilities", (*rpc.Libvirt).ConnectGetCapabilities)
 	if err != nil {
 		return 0, 0, err
 	}
 	return parseQEMUUser(doc)
 }
 
+// parseQEMUUser reads the base label of the dac security model.
 func parseQEMUUser(doc string) (uid, gid uint32, err error) {
 	var caps libvirtxml.Caps
 	if err := caps.Unmarshal(doc); err != nil {
@@ -135,23 +144,18 @@ func parseQEMUUser(doc string) (uid, gid uint32, err error) {
 	return 0, 0, nil // no such model: QEMU runs as libvirt does, as root
 }
 
-// groupsOf are the further groups of a user; none if the user is not known.
-func groupsOf(uid uint32) []uint32 {
-	u, err := user.LookupId(strconv.FormatUint(uint64(uid), 10))
+// groupsOf are the groups of a user; none if the user is not known.
+func groupsOf(ctx context.Context, h host, uid uint32) (groups []uint32) {
+	out, err := h.output(ctx, "sh", "-c", `id -G -- "$(id -nu -- "$1")"`, "sh", fmt.Sprint(uid))
 	if err != nil {
 		return nil
 	}
-	ids, err := u.GroupIds()
-	if err != nil {
-		return nil
-	}
-	var out []uint32
-	for _, id := range ids {
+	for _, id := range strings.Fields(out) {
 		if n, err := strconv.ParseUint(id, 10, 32); err == nil {
-			out = append(out, uint32(n))
+			groups = append(groups, uint32(n))
 		}
 	}
-	return out
+	return groups
 }
 
 // mayOpen is the kernel's check of mode bits for reading and writing.
@@ -181,85 +185,4 @@ func (p *Provider) findKVM(ctx context.Context, c *conn) (*Finding, error) {
 		return nil, err
 	}
 	return &Finding{Problem: "guests cannot run under KVM, only emulated, which is slow: " + v.Reason, Mend: mendKVM}, nil
-}
-
-// bridgeNetfilterFile says whether frames that cross a bridge walk the host's iptables rules.
-const bridgeNetfilterFile = "/proc/sys/net/bridge/bridge-nf-call-iptables"
-
-// bridgeNetfilter is the setting: 0, 1, or absent.
-func bridgeNetfilter() string {
-	content, err := os.ReadFile(bridgeNetfilterFile)
-	if err != nil {
-		return "absent"
-	}
-	return strings.TrimSpace(string(content))
-}
-
-func (p *Provider) findBridgeNetfilter(context.Context, *conn) (*Finding, error) {
-	if bridgeNetfilter() != "1" {
-		return nil, nil
-	}
-	return &Finding{
-		Problem: "br_netfilter sends what crosses a bridge through this host's own firewall: frames between nodes are slower, and Docker's policy drops them",
-		Mend:    "sysctl -w net.bridge.bridge-nf-call-iptables=0 net.bridge.bridge-nf-call-ip6tables=0 net.bridge.bridge-nf-call-arptables=0",
-	}, nil
-}
-
-func (p *Provider) findSubnet(ctx context.Context, c *conn) (*Finding, error) {
-	used, err := hostPrefixes()
-	if err != nil {
-		return nil, err
-	}
-	known, err := networkPrefixes(ctx, c)
-	if err != nil {
-		return nil, err
-	}
-	if _, ok := freeSubnet(ident{}, append(used, known...)); ok {
-		return nil, nil
-	}
-	return &Finding{
-		Problem: fmt.Sprintf("no subnet is free for reaching nodes: routes or libvirt networks of this host cover all of %v", managementPools),
-		Mend:    "see ip route show table all and virsh net-list --all, and remove a route or network",
-		Blocks:  true,
-	}, nil
-}
-
-// overlaySpace is what a node is expected to write over its image, in bytes.
-const overlaySpace = 256 << 20
-
-func (p *Provider) findSpace(context.Context, *conn) (*Finding, error) {
-	free, where, err := p.poolSpace()
-	if err != nil {
-		return nil, err
-	}
-	need := uint64(3 * overlaySpace)
-	for _, f := range []File{p.options.Image.Kernel, p.options.Image.Initrd, p.options.Image.Disk} {
-		if info, err := os.Stat(f.Path); err == nil {
-			need += uint64(info.Size())
-		}
-	}
-	if free >= need {
-		return nil, nil
-	}
-	return &Finding{
-		Problem: fmt.Sprintf("%s has %d MiB free; an image and three nodes need about %d MiB", where, free>>20, need>>20),
-		Mend:    "remove files there, such as disks of other machines: virsh vol-list " + p.options.Pool,
-		Blocks:  true,
-	}, nil
-}
-
-// poolSpace is what is free where the pool is or would be, in bytes.
-func (p *Provider) poolSpace() (free uint64, where string, err error) {
-	dir := p.options.PoolDir
-	for {
-		var s unix.Statfs_t
-		err := unix.Statfs(dir, &s)
-		if err == nil {
-			return s.Bavail * uint64(s.Bsize), dir, nil
-		}
-		if !errors.Is(err, fs.ErrNotExist) || dir == "/" {
-			return 0, "", fmt.Errorf("measure free space of %s: %w", dir, err)
-		}
-		dir = filepath.Dir(dir)
-	}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/xml"
 	"fmt"
+	"strings"
 
 	"libvirt.org/go/libvirtxml"
 
@@ -30,7 +31,7 @@ type machine struct {
 
 // nic is one virtio-net interface of a machine.
 type nic struct {
-	network  string
+	plug
 	mac      string
 	queues   int // pairs
 	rx, tx   int // descriptors in each ring; 0: as many as QEMU has
@@ -72,6 +73,9 @@ func (m machine) xml() *libvirtxml.Domain {
 		d.Type = "kvm"
 	}
 	m.tune(d)
+	if args := m.passed(); len(args) > 0 {
+		d.QEMUCommandline = &libvirtxml.DomainQEMUCommandline{Args: args}
+	}
 	if m.metadata != "" {
 		d.Metadata = &libvirtxml.DomainMetadata{XML: m.metadata}
 	}
@@ -120,9 +124,25 @@ func (m machine) devices() *libvirtxml.DomainDeviceList {
 		d.Disks = append(d.Disks, virtioDisk("vdb", m.seed, "raw", true))
 	}
 	for _, n := range m.nics {
-		d.Interfaces = append(d.Interfaces, n.xml())
+		if n.netdev == "" {
+			d.Interfaces = append(d.Interfaces, n.xml())
+		}
 	}
 	return d
+}
+
+// passed are the options that QEMU gets as they are, for the interfaces that libvirt does not know.
+func (m machine) passed() (args []libvirtxml.DomainQEMUCommandlineArg) {
+	for i, n := range m.nics {
+		if n.netdev == "" {
+			continue
+		}
+		id := fmt.Sprint("rampart", i)
+		for _, arg := range []string{"-netdev", n.netdev + ",id=" + id, "-device", n.device(m.rootBus(), firstSlot+i, id)} {
+			args = append(args, libvirtxml.DomainQEMUCommandlineArg{Value: arg})
+		}
+	}
+	return args
 }
 
 // virtioDisk is a disk that is thrown away with its testbed: writes need not reach the platter.
@@ -166,16 +186,47 @@ func (n nic) xml() libvirtxml.DomainInterface {
 	return x
 }
 
+// firstSlot is where on the root bus the interfaces are that libvirt does not know: far behind those that
+// it gives to its own devices, which QEMU makes later.
+const firstSlot = 0x10
+
+// rootBus is what QEMU calls the first bus of a machine type.
+func (m machine) rootBus() string {
+	if m.kind == "pc" || strings.HasPrefix(m.kind, "pc-i440fx-") {
+		return "pci.0"
+	}
+	return "pcie.0"
+}
+
+// device is what QEMU's option -device says of the interface.
+func (n nic) device(bus string, slot int, netdev string) string {
+	d := fmt.Sprintf("virtio-net-pci,bus=%s,addr=%#x,netdev=%s,mac=%s,romfile=", bus, slot, netdev, n.mac)
+	if n.rx != 0 {
+		d += fmt.Sprint(",rx_queue_size=", n.rx)
+	}
+	if n.tx != 0 {
+		d += fmt.Sprint(",tx_queue_size=", n.tx)
+	}
+	if !n.offloads {
+		d += ",csum=off,gso=off,host_tso4=off,host_tso6=off,host_ecn=off,host_ufo=off,guest_csum=off,guest_tso4=off,guest_tso6=off,guest_ecn=off,guest_ufo=off"
+	}
+	return d
+}
+
 // backend is the name of what carries a nic's frames on the host.
 func (n nic) backend() string {
-	if n.vhost {
+	switch {
+	case n.vhost:
 		return "vhost-net"
+	case n.netdev != "":
+		kind, _, _ := strings.Cut(n.netdev, ",")
+		return "qemu, " + kind
 	}
 	return "qemu"
 }
 
 // nodeMachine is the machine of a node.
-func (s state) nodeMachine(role testbed.Role, overlay, seed string) (machine, error) {
+func (p *Provider) nodeMachine(s state, role testbed.Role, overlay, seed string) (machine, error) {
 	meta, err := xml.Marshal(domainMetadata{Testbed: s.Ident.Name, ID: s.Ident.ID, Role: role})
 	if err != nil {
 		return machine{}, fmt.Errorf("write metadata of node %s: %w", role, err)
@@ -195,11 +246,11 @@ func (s state) nodeMachine(role testbed.Role, overlay, seed string) (machine, er
 		kind:     s.Spec.Machine.Type,
 		cpu:      s.Spec.Machine.CPU,
 		tuning:   node.Tuning,
-		nics:     []nic{{network: s.Ident.management(), mac: s.Ident.mac(role, 0), queues: 1, offloads: true, vhost: s.VHost, isolated: true}},
+		nics:     []nic{{plug: p.endpoint.wiring.plug(p, s, role, 0), mac: s.Ident.mac(role, 0), queues: 1, offloads: true, vhost: s.VHost, isolated: true}},
 	}
 	for i, link := range s.Spec.Links {
 		if link.Address(role).IsValid() {
-			m.nics = append(m.nics, nic{network: s.Ident.link(i), mac: s.Ident.mac(role, 1+i), queues: node.Queues, rx: node.RxQueueSize, tx: node.TxQueueSize, offloads: link.Offloads, vhost: s.VHost})
+			m.nics = append(m.nics, nic{plug: p.endpoint.wiring.plug(p, s, role, 1+i), mac: s.Ident.mac(role, 1+i), queues: node.Queues, rx: node.RxQueueSize, tx: node.TxQueueSize, offloads: link.Offloads, vhost: s.VHost})
 		}
 	}
 	return m, nil

@@ -18,8 +18,12 @@ import (
 	"github.com/rampart-bench/rampart/testbed"
 )
 
-// TestMain is also the process that [TestKilledProcess] kills.
+// TestMain is also the process that tests kill.
 func TestMain(m *testing.M) {
+	if uri := os.Getenv(victimURI); uri != "" {
+		fmt.Fprintln(os.Stderr, farVictim(uri, os.Getenv(victimDir)))
+		os.Exit(1)
+	}
 	if name := os.Getenv(victimName); name != "" {
 		if err := victim(name); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -32,6 +36,7 @@ func TestMain(m *testing.M) {
 const (
 	victimName = "RAMPART_TEST_VICTIM" // the testbed to bring up
 	victimDir  = "RAMPART_TEST_VICTIM_STATE"
+	victimURI  = "RAMPART_TEST_VICTIM_URI" // the host to reach
 	isUp       = "is up"
 )
 

@@ -48,7 +48,7 @@ func (p *Provider) startDomain(ctx context.Context, m machine, autodestroy bool)
 	})
 	if err != nil {
 		keeper.sock.Close()
-		return nil, err
+		return nil, p.explainStart(ctx, err)
 	}
 	if d.console, d.stopConsole, err = openConsole(ctx, p.endpoint, d.Domain); err == nil {
 		err = keeper.do(ctx, callLimit, "resume domain "+m.name, func(l *rpc.Libvirt) error { return l.DomainResume(d.Domain) })

@@ -91,7 +91,8 @@ type Options struct {
 	// [DefaultStateDir].
 	StateDir string
 	// Pool is the name of the storage pool, default [DefaultPool], and PoolDir its folder on
-	// libvirt's host, default [DefaultPoolDir]. The pool is made when it is not there.
+	// libvirt's host, default [DefaultPoolDir], or one like it in the home of a user with a libvirt
+	// of their own. The pool is made when it is not there.
 	Pool, PoolDir string
 	// KeepAfterClose makes domains that outlive this process. Without it they end when the process
 	// ends or [Provider.Close] is called, however it ends.
@@ -140,7 +141,6 @@ func New(o Options) (*Provider, error) {
 	o.URI = cmp.Or(o.URI, "qemu:///system")
 	o.Accelerator = cmp.Or(o.Accelerator, Auto)
 	o.Pool = cmp.Or(o.Pool, DefaultPool)
-	o.PoolDir = cmp.Or(o.PoolDir, DefaultPoolDir)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -158,6 +158,9 @@ func New(o Options) (*Provider, error) {
 	if err != nil {
 		return nil, err
 	}
+	o.PoolDir = cmp.Or(o.PoolDir, e.poolDir)
+	// What is known of one libvirt is not of another: each has a folder of its own.
+	o.StateDir = filepath.Join(o.StateDir, e.folder)
 	return &Provider{options: o, endpoint: e, log: o.Log, kept: map[string]*instance{}}, nil
 }
 
@@ -171,7 +174,7 @@ func (p *Provider) Close() error {
 		p.calls.close()
 		p.calls = nil
 	}
-	return nil
+	return p.endpoint.host.close()
 }
 
 // control returns the connection for ordinary calls, a new one if the last was lost: libvirt may have
@@ -267,7 +270,7 @@ func (p *Provider) take(ctx context.Context, c *conn, want func(ident) bool) (in
 func (p *Provider) takeVolumes(ctx context.Context, c *conn, ours func(string) bool) ([]rpc.StorageVol, error) {
 	pool, err := p.lookupPool(ctx, c)
 	if isCode(err, rpc.ErrNoStoragePool) {
-		if _, err := os.Stat(p.options.PoolDir); errors.Is(err, os.ErrNotExist) {
+		if !exists(ctx, p.endpoint.host, p.options.PoolDir) {
 			return nil, nil
 		}
 		pool, err = p.createPool(ctx, c)

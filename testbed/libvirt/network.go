@@ -2,21 +2,50 @@ package libvirt
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"hash/fnv"
-	"io/fs"
 	"net"
 	"net/netip"
-	"os"
 
 	rpc "github.com/digitalocean/go-libvirt"
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/rampart-bench/rampart/testbed"
 )
+
+// bridges is the wiring of a libvirt that may make bridges: a network of libvirt's for each link, and one
+// on which the host reaches the nodes.
+type bridges struct{}
+
+var _ wiring = bridges{}
+
+func (bridges) taps() bool { return true }
+
+func (bridges) prepare(ctx context.Context, p *Provider, c *conn, s *state) (err error) {
+	if err := ensureNetworkFolder(ctx, p.endpoint.host, c); err != nil {
+		return err
+	}
+	if s.Management, err = createManagement(ctx, p, c, s.Ident, s.Spec); err != nil {
+		return err
+	}
+	for i, link := range s.Spec.Links {
+		if err := createNetwork(ctx, c, linkNetwork(s.Ident, i, link)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (bridges) plug(_ *Provider, s state, _ testbed.Role, index int) plug {
+	if index == 0 {
+		return plug{network: s.Ident.management()}
+	}
+	return plug{network: s.Ident.link(index - 1)}
+}
+
+func (bridges) address(_ context.Context, _ *conn, s state, role testbed.Role) (string, error) {
+	return net.JoinHostPort(managementAddress(s.Management, role).Addr().String(), "22"), nil
+}
 
 // linkNetwork is a bridge that joins two nodes and on which the host itself has no address: no
 // DHCP, no DNS, no dnsmasq, no forwarding.
@@ -98,37 +127,6 @@ func overlapsAny(p netip.Prefix, used []netip.Prefix) bool {
 	return false
 }
 
-// hostPrefixes are the IPv4 networks that this host has addresses in or routes to, in any routing
-// table. A default route is none.
-func hostPrefixes() ([]netip.Prefix, error) {
-	var used []netip.Prefix
-	add := func(n *net.IPNet) {
-		if n == nil {
-			return
-		}
-		addr, ok := netip.AddrFromSlice(n.IP)
-		ones, _ := n.Mask.Size()
-		if ok && addr.Unmap().Is4() && ones > 0 {
-			used = append(used, netip.PrefixFrom(addr.Unmap(), ones).Masked())
-		}
-	}
-	addrs, err := netlink.AddrList(nil, netlink.FAMILY_V4)
-	if err != nil {
-		return nil, fmt.Errorf("list addresses of this host: %w", err)
-	}
-	for _, a := range addrs {
-		add(a.IPNet)
-	}
-	routes, err := netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
-	if err != nil {
-		return nil, fmt.Errorf("list routes of this host: %w", err)
-	}
-	for _, r := range routes {
-		add(r.Dst)
-	}
-	return used, nil
-}
-
 // networkPrefixes are the IPv4 subnets of every network that libvirt knows, running or not.
 func networkPrefixes(ctx context.Context, c *conn) ([]netip.Prefix, error) {
 	nets, err := listNetworks(ctx, c)
@@ -198,24 +196,17 @@ func createNetwork(ctx context.Context, c *conn, n *libvirtxml.Network) error {
 
 // createManagement starts the management network on a free subnet. Between looking and taking
 // somebody else may have taken it; libvirt then refuses, and the next is tried.
-func createManagement(ctx context.Context, c *conn, id ident, spec testbed.Spec) (netip.Prefix, error) {
-	used, err := hostPrefixes()
+func createManagement(ctx context.Context, p *Provider, c *conn, id ident, spec testbed.Spec) (netip.Prefix, error) {
+	used, err := usedPrefixes(ctx, p.endpoint.host, c)
 	if err != nil {
 		return netip.Prefix{}, err
 	}
-	known, err := networkPrefixes(ctx, c)
-	if err != nil {
-		return netip.Prefix{}, err
-	}
-	used = append(used, known...)
-	for _, l := range spec.Links {
-		used = append(used, l.Network.Masked())
-	}
+	used = append(used, linkPrefixes(spec)...)
 	var last error
 	for range 8 {
 		subnet, ok := freeSubnet(id, used)
 		if !ok {
-			return netip.Prefix{}, fmt.Errorf("choose management network: every subnet of %v overlaps a route of this host: remove a route or a network (virsh net-list --all)", managementPools)
+			return netip.Prefix{}, fmt.Errorf("choose management network: %w", blocked(p.noSubnet(), nil))
 		}
 		if last = createNetwork(ctx, c, managementNetwork(id, subnet)); last == nil {
 			return subnet, nil
@@ -226,6 +217,23 @@ func createManagement(ctx context.Context, c *conn, id ident, spec testbed.Spec)
 		used = append(used, subnet)
 	}
 	return netip.Prefix{}, last
+}
+
+// usedPrefixes are the IPv4 networks that the host or its libvirt has any use for.
+func usedPrefixes(ctx context.Context, h host, c *conn) ([]netip.Prefix, error) {
+	used, err := hostPrefixes(ctx, h)
+	if err != nil {
+		return nil, err
+	}
+	known, err := networkPrefixes(ctx, c)
+	return append(used, known...), err
+}
+
+func linkPrefixes(spec testbed.Spec) (used []netip.Prefix) {
+	for _, l := range spec.Links {
+		used = append(used, l.Network.Masked())
+	}
+	return used
 }
 
 // destroyNetwork stops a network; a transient one is then gone.
@@ -241,8 +249,8 @@ const networkFolder = "/var/lib/libvirt/dnsmasq"
 
 // ensureNetworkFolder has libvirt make the folder, which a user who is not root could not: by
 // building a storage pool there and forgetting it.
-func ensureNetworkFolder(ctx context.Context, c *conn) error {
-	if _, err := os.Stat(networkFolder); !errors.Is(err, fs.ErrNotExist) {
+func ensureNetworkFolder(ctx context.Context, h host, c *conn) error {
+	if exists(ctx, h, networkFolder) {
 		return nil
 	}
 	x := poolXML("rampart-"+newIdent("folder").String(), networkFolder)

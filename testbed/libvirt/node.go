@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net"
 	"strings"
 	"sync"
 	"time"
@@ -150,7 +149,7 @@ func (n *node) boot(ctx context.Context, c *conn, pool rpc.StoragePool) error {
 	if err != nil {
 		return err
 	}
-	m, err := s.nodeMachine(n.role, overlay.path, seed.path)
+	m, err := p.nodeMachine(s, n.role, overlay.path, seed.path)
 	if err != nil {
 		return err
 	}
@@ -161,7 +160,7 @@ func (n *node) boot(ctx context.Context, c *conn, pool rpc.StoragePool) error {
 	}
 	p.keep(d)
 	n.tie(d.keeper)
-	config, err := n.sshConfig()
+	config, err := n.sshConfig(ctx)
 	if err != nil {
 		return err
 	}
@@ -217,18 +216,27 @@ func (n *node) untied() bool {
 	}
 }
 
-func (n *node) sshConfig() (ssh.Config, error) {
-	s := n.tb.state
+func (n *node) sshConfig(ctx context.Context) (ssh.Config, error) {
+	p, s := n.tb.provider, n.tb.state
 	hostKey, _, _, _, err := xssh.ParseAuthorizedKey([]byte(s.HostKeys[n.role]))
 	if err != nil {
 		return ssh.Config{}, fmt.Errorf("read host key of node %s: %w", n.role, err)
 	}
+	c, err := p.control(ctx)
+	if err != nil {
+		return ssh.Config{}, err
+	}
+	addr, err := p.endpoint.wiring.address(ctx, c, s, n.role)
+	if err != nil {
+		return ssh.Config{}, err
+	}
 	return ssh.Config{
-		Addr:    net.JoinHostPort(managementAddress(s.Management, n.role).Addr().String(), "22"),
-		Key:     n.tb.key.Signer,
-		HostKey: hostKey,
-		Grace:   time.Duration(pace(s.KVM)) * 5 * time.Second,
-		Log:     logWriter{n.tb.provider.log.With("testbed", n.tb.Name(), "node", string(n.role))},
+		Addr:        addr,
+		Key:         n.tb.key.Signer,
+		HostKey:     hostKey,
+		Grace:       time.Duration(pace(s.KVM)) * 5 * time.Second,
+		Log:         logWriter{p.log.With("testbed", n.tb.Name(), "node", string(n.role))},
+		DialContext: p.endpoint.host.dial,
 	}, nil
 }
 
@@ -279,12 +287,12 @@ func (n *node) connection(ctx context.Context) (*ssh.Client, error) {
 	if client, err := n.current(); client != nil || err != nil {
 		return client, err
 	}
-	config, err := n.sshConfig()
+	ctx, cancel := context.WithTimeout(ctx, dialTry)
+	defer cancel()
+	config, err := n.sshConfig(ctx)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, dialTry)
-	defer cancel()
 	client, err := ssh.Dial(ctx, config)
 	if err != nil {
 		return nil, err

@@ -92,7 +92,7 @@ func (n *node) readBack(ctx context.Context, c *conn, m machine, d rpc.Domain) e
 	if err != nil {
 		return err
 	}
-	p, err := seeProcess(m)
+	p, err := n.seeProcess(m)
 	if err != nil {
 		return fmt.Errorf("read back node %s: its QEMU: %w", n.role, err)
 	}
@@ -111,6 +111,14 @@ func (n *node) readBack(ctx context.Context, c *conn, m machine, d rpc.Domain) e
 	}
 	n.facts = parameters(n.role, readings)
 	return nil
+}
+
+// seeProcess is what the kernel says of the node's QEMU; nil on another host, where it cannot be seen from here.
+func (n *node) seeProcess(m machine) (*process, error) {
+	if _, here := n.tb.provider.endpoint.host.(thisHost); !here {
+		return nil, nil
+	}
+	return seeProcess(m)
 }
 
 // seeProcess is what this host's kernel says of a machine's QEMU; nil where that cannot be seen.
@@ -197,8 +205,8 @@ func (m machine) xmlReadings(doc string) ([]reading, error) {
 	if d.Devices != nil {
 		cards = len(d.Devices.Interfaces)
 	}
-	if cards != len(m.nics) {
-		return nil, fmt.Errorf("it has %d network cards, not %d", cards, len(m.nics))
+	if want := len(m.devices().Interfaces); cards != want {
+		return nil, fmt.Errorf("it has %d network cards, not %d", cards, want)
 	}
 	return readings, nil
 }

@@ -1,7 +1,9 @@
 package libvirt
 
 import (
+	"context"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -49,7 +51,19 @@ func (tb *running) Terminal(role testbed.Role, command ...string) ([]string, err
 	} {
 		argv = append(argv, "-o", option)
 	}
-	target := "root@" + managementAddress(tb.state.Management, role).Addr().String()
+	ip, port, err := tb.node(role).listens()
+	if err != nil {
+		return nil, fmt.Errorf("open terminal on %s: %w", role, err)
+	}
+	argv = append(argv, "-p", port)
+	if far, ok := tb.provider.endpoint.host.(*remoteHost); ok {
+		jump, err := far.jump()
+		if err != nil {
+			return nil, fmt.Errorf("open terminal on %s: %w", role, err)
+		}
+		argv = append(argv, jump...)
+	}
+	target := "root@" + ip
 	if len(command) == 0 {
 		return append(argv, target), nil
 	}
@@ -61,6 +75,17 @@ func (tb *running) Terminal(role testbed.Role, command ...string) ([]string, err
 		argv = append(argv, "-t") // with a command ssh gives none by itself
 	}
 	return append(argv, target, line), nil
+}
+
+// listens is where the node's sshd does.
+func (n *node) listens() (ip, port string, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
+	defer cancel()
+	config, err := n.sshConfig(ctx)
+	if err != nil {
+		return "", "", err
+	}
+	return net.SplitHostPort(config.Addr)
 }
 
 // knownHosts are the host keys of the nodes, a line each.

@@ -3,7 +3,6 @@ package libvirt
 import (
 	"context"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 
@@ -65,15 +64,15 @@ func (m machine) tune(d *libvirtxml.Domain) {
 func (p *Provider) DiagnoseTuning(ctx context.Context, spec testbed.Spec) ([]Finding, error) {
 	c, err := p.control(ctx)
 	if err != nil {
-		return []Finding{findingOf(err)}, ctx.Err()
+		return []Finding{p.findingOf(err)}, ctx.Err()
 	}
 	kvm, err := p.expectKVM(ctx, c)
 	if err != nil {
-		return []Finding{findingOf(err)}, ctx.Err()
+		return []Finding{p.findingOf(err)}, ctx.Err()
 	}
 	var found []Finding
 	for _, err := range p.lacks(ctx, c, spec, kvm) {
-		found = append(found, findingOf(err))
+		found = append(found, p.findingOf(err))
 	}
 	return found, ctx.Err()
 }
@@ -93,7 +92,7 @@ func (p *Provider) expectKVM(ctx context.Context, c *conn) (bool, error) {
 
 // lacks are the reasons why the host cannot give machines what a testbed asks for.
 func (p *Provider) lacks(ctx context.Context, c *conn, spec testbed.Spec, kvm bool) (errs []error) {
-	for _, look := range []func(context.Context, *conn, testbed.Spec) error{lacksCPUs, lacksHugePages, lacksVHost} {
+	for _, look := range []func(context.Context, *conn, testbed.Spec) error{lacksCPUs, lacksHugePages, p.lacksVHost} {
 		if err := look(ctx, c, spec); err != nil {
 			errs = append(errs, err)
 		}
@@ -198,21 +197,28 @@ func pageSize(size int64) string {
 // vhostDevice is what QEMU has frames carried by the kernel with.
 const vhostDevice = "/dev/vhost-net"
 
-func hasVHost() bool {
-	_, err := os.Stat(vhostDevice)
+// hasVHost reports whether the kernel of libvirt's host could carry frames.
+func (p *Provider) hasVHost(ctx context.Context) bool {
+	if !p.endpoint.wiring.taps() {
+		return false
+	}
+	_, err := statFile(ctx, p.endpoint.host, vhostDevice)
 	return err == nil
 }
 
-func lacksVHost(_ context.Context, _ *conn, spec testbed.Spec) error {
-	if spec.Machine.VHost != testbed.VHostOn || hasVHost() {
+func (p *Provider) lacksVHost(ctx context.Context, _ *conn, spec testbed.Spec) error {
+	switch {
+	case spec.Machine.VHost != testbed.VHostOn || p.hasVHost(ctx):
 		return nil
+	case !p.endpoint.wiring.taps():
+		return &UnavailableError{"vhost = true: without privileges the kernel carries no frames for a machine", `leave vhost to auto, or use uri = "qemu:///system"`, nil}
 	}
-	return &UnavailableError{"vhost = true: there is no " + vhostDevice, "modprobe vhost_net; or leave vhost to auto", nil}
+	return &UnavailableError{"vhost = true: there is no " + vhostDevice, p.endpoint.at + "modprobe vhost_net; or leave vhost to auto", nil}
 }
 
-// useVHost decides whether the kernel carries frames.
-func useVHost(m testbed.Machine, kvm bool) bool {
-	return m.VHost == testbed.VHostOn || m.VHost == "" && kvm && hasVHost()
+// useVHost decides whether the kernel carries frames; has is whether it could.
+func useVHost(m testbed.Machine, kvm, has bool) bool {
+	return m.VHost == testbed.VHostOn || m.VHost == "" && kvm && has
 }
 
 // lacksMachine asks libvirt whether QEMU has the machine type and the CPU model.

@@ -51,7 +51,7 @@ func TestTunedXML(t *testing.T) {
 
 func domainLines(t *testing.T, s state) []string {
 	t.Helper()
-	m, err := s.nodeMachine(testbed.Firewall, "/pool/overlay", "/pool/seed")
+	m, err := newProvider(t, Options{StateDir: t.TempDir()}).nodeMachine(s, testbed.Firewall, "/pool/overlay", "/pool/seed")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -442,7 +442,7 @@ func checkTuned(t *testing.T, p *Provider, tb *running) {
 		t.Fatal(err)
 	}
 	n := tb.node(testbed.Firewall)
-	m, err := n.tb.state.nodeMachine(n.role, "", "")
+	m, err := p.nodeMachine(n.tb.state, n.role, "", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -546,23 +546,25 @@ func TestLacks(t *testing.T) {
 }
 
 func TestVHost(t *testing.T) {
+	p := newProvider(t, Options{StateDir: t.TempDir()})
+	has := p.hasVHost(t.Context())
 	asked := testbed.Default()
 	asked.Machine.VHost = testbed.VHostOn
-	err := lacksVHost(t.Context(), nil, asked)
+	err := p.lacksVHost(t.Context(), nil, asked)
 	var unable *testbed.UnableError
-	if hasVHost() != (err == nil) || err != nil && (!errors.As(err, &unable) || !strings.Contains(unable.Mend, "modprobe vhost_net")) {
-		t.Errorf("vhost is there: %v, but %v", hasVHost(), err)
+	if has != (err == nil) || err != nil && (!errors.As(err, &unable) || !strings.Contains(unable.Mend, "modprobe vhost_net")) {
+		t.Errorf("vhost is there: %v, but %v", has, err)
 	}
 	for _, test := range []struct {
 		asked string
 		kvm   bool
 		want  bool
 	}{
-		{"", true, hasVHost()}, {"", false, false},
+		{"", true, has}, {"", false, false},
 		{testbed.VHostOn, false, true}, {testbed.VHostOn, true, true},
 		{testbed.VHostOff, true, false},
 	} {
-		if got := useVHost(testbed.Machine{VHost: test.asked}, test.kvm); got != test.want {
+		if got := useVHost(testbed.Machine{VHost: test.asked}, test.kvm, has); got != test.want {
 			t.Errorf("%+v gives %v", test, got)
 		}
 	}

@@ -3,9 +3,11 @@ package libvirt
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"net"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -19,12 +21,19 @@ import (
 )
 
 func TestParseURI(t *testing.T) {
+	t.Setenv("XDG_RUNTIME_DIR", "/run/user/7")
 	for uri, want := range map[string]string{ // want: the first socket, or part of the error
 		"qemu:///system":                   "/run/libvirt/libvirt-sock",
 		"qemu+unix:///system":              "/run/libvirt/libvirt-sock",
 		"qemu:///system?socket=/tmp/a%20b": "/tmp/a b",
-		"qemu:///session":                  "not supported yet",
-		"qemu+ssh://host/system":           "not supported yet",
+		"qemu:///session":                  "/run/user/7/libvirt/virtqemud-sock",
+		"qemu:///session?socket=/a":        "/a",
+		"qemu+ssh://me@host:22/system":     "/run/libvirt/libvirt-sock",
+		"qemu+ssh://host/session":          "on another host use",
+		"qemu+ssh://a:secret@host/system":  "without a password",
+		"qemu+ssh://-oX=y/system":          "USER@HOST",
+		"qemu+ssh://-oX@y/system":          "USER@HOST",
+		"qemu:///system?keyfile=/x":        "unknown parameter",
 		"xen:///system":                    "not supported",
 		"qemu:///system?sockt=/x":          "unknown parameter",
 		"%":                                "parse",
@@ -37,7 +46,7 @@ func TestParseURI(t *testing.T) {
 			}
 			continue
 		}
-		if e.sockets[0] != want || e.uri != "qemu:///system" {
+		if e.sockets[0] != want || e.uri != "qemu:///"+path.Base(strings.SplitN(uri, "?", 2)[0]) {
 			t.Errorf("parseURI(%q) = %+v, want %q", uri, e, want)
 		}
 	}
@@ -65,7 +74,7 @@ func TestUnreachableSaysWhatHelps(t *testing.T) {
 		{[]error{syscall.ECONNREFUSED, fs.ErrNotExist}, "nothing listens", "systemctl start"},
 		{[]error{fs.ErrNotExist, syscall.EMFILE}, "open /two: too many open files", "systemctl start"},
 	} {
-		err := unreachable(sockets, test.errs)
+		err := unreachable(sockets, test.errs, systemMends)
 		unavailable, ok := errors.AsType[*UnavailableError](err)
 		if !ok || !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), test.want) || !strings.Contains(unavailable.Mend, test.mend) {
 			t.Errorf("%v: %v; want %q and %q", test.errs, err, test.want, test.mend)
@@ -286,6 +295,66 @@ func TestParseQEMUUser(t *testing.T) {
 	}
 }
 
+// What libvirt and QEMU say is turned into what helps. The texts are theirs.
+func TestTroubles(t *testing.T) {
+	c := &conn{}
+	for text, want := range map[string][2]string{
+		"Failed to connect socket to '/var/run/libvirt/virtnetworkd-sock': No such file or directory": {"its daemon virtnetworkd does not run", "systemctl start virtnetworkd.socket"},
+		"Failed to connect socket to '/run/user/1000/libvirt/virtstoraged-sock': Connection refused":  {"its daemon virtstoraged does not run", "systemctl start virtstoraged.socket"},
+		"this function is not supported by the connection driver: virStoragePoolLookupByName":         {"without its driver Storage", "apt-get install"},
+		"cannot write data to file '/pool/x': No space left on device":                                {"no room is left", "remove files"},
+		"cannot set up guest memory 'pc.ram': Cannot allocate memory":                                 {"", ""},
+	} {
+		err := c.describe("do something", errors.New(text))
+		u, ok := errors.AsType[*UnavailableError](err)
+		if ok != (want[0] != "") || !strings.Contains(err.Error(), "do something: ") {
+			t.Errorf("%s: %v", text, err)
+		} else if ok && (!strings.Contains(u.Problem, want[0]) || !strings.Contains(u.Mend, want[1])) {
+			t.Errorf("%s: %q, %q; want %q", text, u.Problem, u.Mend, want)
+		}
+	}
+}
+
+func TestStartTroubles(t *testing.T) {
+	const closed = "qemu-system-x86_64: -blockdev {}: Could not open '/data/images/rampart/base': Permission denied"
+	for _, test := range []struct {
+		text          string
+		confined      bool
+		problem, mend string
+	}{
+		{closed, false, "QEMU may not open /data/images/rampart/base: a folder on the way is closed", "namei -l /data/images/rampart/base"},
+		{closed, true, "AppArmor's profile for it does not allow the place", `"/data/images/rampart/**" rwk`},
+		{"qemu: could not open kernel file '/pool/kernel': Permission denied", false, "may not open /pool/kernel", "namei"},
+		{"Cannot access storage file '/a/b' (as uid:64055, gid:64055): Permission denied", false, "may not open /a/b", "namei -l /a/b"},
+		{"internal error: cannot load AppArmor profile 'libvirt-1-2'", true, "the AppArmor profile libvirt-1-2", "apt-get install --reinstall"},
+		{"qemu-system-x86_64: cannot set up guest memory 'pc.ram': Cannot allocate memory", false, "no memory left", "memory in node blocks"},
+	} {
+		f, ok := startTrouble(test.text, func() bool { return test.confined })
+		if !ok || !strings.Contains(f.Problem, test.problem) || !strings.Contains(f.Mend, test.mend) {
+			t.Errorf("%s: %+v, %v", test.text, f, ok)
+		}
+	}
+	if f, ok := startTrouble("something else", func() bool { return true }); ok {
+		t.Errorf("found %+v", f)
+	}
+}
+
+func FuzzStartTrouble(f *testing.F) {
+	f.Add("Could not open '/a': Permission denied")
+	f.Fuzz(func(t *testing.T, text string) {
+		if found, ok := startTrouble(text, func() bool { return true }); ok && (found.Problem == "" || found.Mend == "" || !found.Blocks) {
+			t.Errorf("%q gives %+v", text, found)
+		}
+	})
+}
+
+func TestNamesAppArmor(t *testing.T) {
+	const caps = `<capabilities><host><secmodel><model>%s</model><doi>0</doi></secmodel><secmodel><model>dac</model></secmodel></host></capabilities>`
+	if !namesAppArmor(fmt.Sprintf(caps, "apparmor")) || namesAppArmor(fmt.Sprintf(caps, "selinux")) || namesAppArmor("<") {
+		t.Error("it is not told apart")
+	}
+}
+
 func FuzzParseQEMUUser(f *testing.F) {
 	f.Add(`<capabilities><host><secmodel><model>dac</model><baselabel type='kvm'>+1:+2</baselabel></secmodel></host></capabilities>`)
 	f.Fuzz(func(t *testing.T, doc string) { parseQEMUUser(doc) })
@@ -341,8 +410,8 @@ func TestOptionsAreChecked(t *testing.T) {
 	if _, err := New(Options{Accelerator: "warp"}); err == nil || !strings.Contains(err.Error(), "auto, kvm or tcg") {
 		t.Errorf("got %v", err)
 	}
-	if _, err := New(Options{URI: "qemu:///session"}); err == nil {
-		t.Error("qemu:///session passes")
+	if _, err := New(Options{URI: "qemu+ssh://host/session"}); err == nil {
+		t.Error("qemu+ssh://host/session passes")
 	}
 }
 

@@ -25,7 +25,7 @@ func (p *Provider) Up(ctx context.Context, spec testbed.Spec) (testbed.Testbed, 
 }
 
 func (p *Provider) up(ctx context.Context, spec testbed.Spec) (_ *running, err error) {
-	if err := errors.Join(spec.Validate(), p.options.Image.check()); err != nil {
+	if err := errors.Join(spec.Validate(), p.checkQueues(spec), p.options.Image.check()); err != nil {
 		return nil, err
 	}
 	unlock, err := p.tryLock(lockName(spec.Name), exclusive)
@@ -40,6 +40,9 @@ func (p *Provider) up(ctx context.Context, spec testbed.Spec) (_ *running, err e
 	if err := p.clearLeftovers(ctx, c, spec.Name); err != nil {
 		return nil, err
 	}
+	if err := blocked(p.findSpace(ctx, c)); err != nil {
+		return nil, err
+	}
 	kvm, reason, err := p.choose(ctx)
 	if err != nil {
 		return nil, err
@@ -50,7 +53,7 @@ func (p *Provider) up(ctx context.Context, spec testbed.Spec) (_ *running, err e
 	if lacks := p.lacks(ctx, c, spec, kvm); len(lacks) > 0 {
 		return nil, lacks[0] // rampart doctor tells all
 	}
-	tb, err := p.newRunning(state{Ident: newIdent(spec.Name), Spec: spec, KVM: kvm, VHost: useVHost(spec.Machine, kvm), Autodestroy: !p.options.KeepAfterClose})
+	tb, err := p.newRunning(state{Ident: newIdent(spec.Name), Spec: spec, KVM: kvm, VHost: useVHost(spec.Machine, kvm, p.hasVHost(ctx)), Autodestroy: !p.options.KeepAfterClose})
 	if err != nil {
 		return nil, err
 	}
@@ -58,6 +61,19 @@ func (p *Provider) up(ctx context.Context, spec testbed.Spec) (_ *running, err e
 		return nil, errors.Join(err, tb.abandon(ctx))
 	}
 	return tb, nil
+}
+
+// checkQueues refuses what a device without a tap cannot have.
+func (p *Provider) checkQueues(spec testbed.Spec) error {
+	if p.endpoint.wiring.taps() {
+		return nil
+	}
+	for _, n := range spec.Nodes {
+		if n.Queues > 1 {
+			return fmt.Errorf(`node %q: queues = %d: without privileges a network card has one: use queues = 1, or uri = "qemu:///system"`, n.Role, n.Queues)
+		}
+	}
+	return nil
 }
 
 // clearLeftovers makes room for a testbed. Its lock is held, so what exists without a living domain
@@ -94,7 +110,7 @@ func (tb *running) bringUp(ctx context.Context, c *conn, reason string) error {
 	if err != nil {
 		return err
 	}
-	if err := tb.createNetworks(ctx, c); err != nil {
+	if err := p.endpoint.wiring.prepare(ctx, p, c, s); err != nil {
 		return err
 	}
 	if err := p.saveState(*s, tb.key.Private); err != nil {
@@ -115,6 +131,9 @@ func (tb *running) bringUp(ctx context.Context, c *conn, reason string) error {
 		})
 	}
 	if err := boots.Wait(); err != nil {
+		return err
+	}
+	if err := tb.checkPath(ctx); err != nil {
 		return err
 	}
 	for _, n := range tb.nodes {
@@ -181,7 +200,7 @@ func (p *Provider) features(ctx context.Context, c *conn, s state, reason string
 	if err != nil {
 		return testbed.Features{}, err
 	}
-	return testbed.Features{
+	f := testbed.Features{
 		Provider:        Name,
 		Clock:           clockOf(s.KVM),
 		DedicatedKernel: true,
@@ -189,16 +208,19 @@ func (p *Provider) features(ctx context.Context, c *conn, s state, reason string
 		Parameters: map[string]string{
 			"libvirt":            v.libvirt,
 			"qemu":               v.qemu,
-			"uri":                p.endpoint.uri,
+			"uri":                p.options.URI,
 			"accelerator":        string(clockOf(s.KVM)),
 			"accelerator_reason": reason,
 			"cpu_model":          machine{kvm: s.KVM, cpu: s.Spec.Machine.CPU}.cpuModel(),
-			"network_backend":    nic{vhost: s.VHost}.backend(),
+			"network_backend":    nic{vhost: s.VHost, plug: p.endpoint.wiring.plug(p, s, testbed.Firewall, 1)}.backend(),
 			"kernel_command":     s.CommandLine,
 			"image":              p.options.Image.Digest,
-			"bridge_netfilter":   bridgeNetfilter(),
 		},
-	}, nil
+	}
+	if p.endpoint.wiring.taps() {
+		f.Parameters["bridge_netfilter"] = bridgeNetfilter(ctx, p.endpoint.host)
+	}
+	return f, nil
 }
 
 // makeKeys makes the key to the nodes, and a host key for each: nobody has to be trusted at first
@@ -218,22 +240,6 @@ func (tb *running) makeKeys() (map[testbed.Role]ssh.Key, error) {
 		s.HostKeys[role] = string(keys[role].Authorized)
 	}
 	return keys, nil
-}
-
-func (tb *running) createNetworks(ctx context.Context, c *conn) (err error) {
-	s := &tb.state
-	if err := ensureNetworkFolder(ctx, c); err != nil {
-		return err
-	}
-	if s.Management, err = createManagement(ctx, c, s.Ident, s.Spec); err != nil {
-		return err
-	}
-	for i, link := range s.Spec.Links {
-		if err := createNetwork(ctx, c, linkNetwork(s.Ident, i, link)); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // Attach implements [testbed.Attacher]. It does not change how long the testbed lives.

@@ -1,6 +1,7 @@
 package libvirt
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -41,56 +42,81 @@ var systemSockets = []string{
 	"/var/run/libvirt/virtqemud-sock",
 }
 
-// endpoint is a parsed connection URI.
+// endpoint is a libvirt, with all that differs between that of a system, of a user and of another host.
 type endpoint struct {
 	uri     string   // what the daemon is asked to open
-	sockets []string // where it may listen
+	host    host     // where it runs
+	sockets []string // where it may listen there
+	wiring  wiring   // what it may join machines by
+	folder  string   // below the state folder, for what is known of it
+	poolDir string   // where its pool has its folder by default
+	// start starts a daemon and returns once ready does not fail any more. It is nil where that is
+	// the business of the host's owner.
+	start func(ctx context.Context, ready func(context.Context) error) error
+	mends mends
+	at    string // begins what helps where that is not to be done at this machine
 }
 
-// parseURI understands qemu:///system, with ?socket=PATH as virsh has it.
+// mends are what helps when an endpoint cannot be opened: commands, for the person at this machine.
+type mends struct{ start, permission, install string }
+
+var systemMends = mends{start: mendStart, permission: mendPermission, install: mendInstall}
+
+// systemURI is the libvirt of a host.
+const systemURI = "qemu:///system"
+
+// parseURI understands qemu:///system, qemu:///session and qemu+ssh://USER@HOST:PORT/system, with
+// ?socket=PATH, and ?keyfile=PATH for the last, as virsh has them.
 func parseURI(raw string) (endpoint, error) {
 	u, err := url.Parse(raw)
 	if err != nil {
 		return endpoint{}, fmt.Errorf("parse libvirt uri %q: %w", raw, err)
 	}
-	switch {
-	case u.Scheme == "qemu" && u.Host == "" && u.Path == "/session":
-		return endpoint{}, fmt.Errorf(`libvirt uri %q is not supported yet: unprivileged machines have no bridges; use "qemu:///system" as a member of group libvirt, or provider = "netns"`, raw)
-	case u.Host != "":
-		return endpoint{}, fmt.Errorf(`libvirt uri %q is not supported yet: the libvirt of another host; run rampart there, with uri = "qemu:///system"`, raw)
-	case u.Scheme != "qemu" && u.Scheme != "qemu+unix", u.Path != "/system":
-		return endpoint{}, fmt.Errorf(`libvirt uri %q is not supported: use "qemu:///system"`, raw)
-	}
+	remote := u.Host != "" && u.Scheme == "qemu+ssh"
 	for key := range u.Query() {
-		if key != "socket" {
-			return endpoint{}, fmt.Errorf("libvirt uri %q: unknown parameter %q: only socket is known", raw, key)
+		if key != "socket" && !(remote && key == "keyfile") {
+			return endpoint{}, fmt.Errorf("libvirt uri %q: unknown parameter %q: socket is known, and with qemu+ssh also keyfile", raw, key)
 		}
 	}
-	if socket := u.Query().Get("socket"); socket != "" {
-		return endpoint{uri: "qemu:///system", sockets: []string{socket}}, nil
+	var e endpoint
+	switch local := u.Host == "" && (u.Scheme == "qemu" || u.Scheme == "qemu+unix"); {
+	case remote:
+		e, err = remoteEndpoint(u)
+	case local && u.Path == "/system":
+		e = endpoint{uri: systemURI, host: thisHost{}, sockets: systemSockets, wiring: bridges{}, poolDir: DefaultPoolDir, mends: systemMends}
+	case local && u.Path == "/session":
+		e, err = sessionEndpoint()
+	default:
+		err = fmt.Errorf(`libvirt uri %q is not supported: use "qemu:///system", "qemu:///session" without root, or "qemu+ssh://USER@HOST/system"`, raw)
 	}
-	return endpoint{uri: "qemu:///system", sockets: systemSockets}, nil
+	if socket := u.Query().Get("socket"); socket != "" {
+		e.sockets, e.start = []string{socket}, nil
+	}
+	return e, err
 }
 
 // unreachable turns why no socket could be opened into one error with a next step. errs has one
 // error a socket, in the same order.
-func unreachable(sockets []string, errs []error) error {
+func unreachable(sockets []string, errs []error, helps mends) error {
 	for i, err := range errs {
 		if errors.Is(err, fs.ErrPermission) {
-			return &UnavailableError{"this user may not open " + sockets[i], mendPermission, err}
+			return &UnavailableError{"this user may not open " + sockets[i], helps.permission, err}
 		}
 	}
 	for i, err := range errs {
 		if errors.Is(err, syscall.ECONNREFUSED) {
-			return &UnavailableError{sockets[i] + " is there but nothing listens on it", mendStart, err}
+			return &UnavailableError{sockets[i] + " is there but nothing listens on it", helps.start, err}
 		}
 	}
 	for i, err := range errs {
+		if errors.Is(err, ErrUnavailable) {
+			return err // the host itself
+		}
 		if !errors.Is(err, fs.ErrNotExist) {
-			return &UnavailableError{"open " + sockets[i] + ": " + err.Error(), mendStart, err}
+			return &UnavailableError{"open " + sockets[i] + ": " + err.Error(), helps.start, err}
 		}
 	}
-	return &UnavailableError{"it does not run: there is no " + sockets[0], mendStart + "; if it is not installed: " + mendInstall, errors.Join(errs...)}
+	return &UnavailableError{"it does not run: there is no " + sockets[0], helps.start + "; if it is not installed: " + helps.install, errors.Join(errs...)}
 }
 
 const (

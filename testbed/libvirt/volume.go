@@ -20,8 +20,8 @@ import (
 // that nothing is left of it but the folder when libvirt stops.
 const DefaultPool = "rampart"
 
-// DefaultPoolDir is where the pool's folder is made, below the one that libvirt's own security
-// policies expect images in.
+// DefaultPoolDir is where a system libvirt's pool has its folder, below the one that libvirt's own
+// security policies expect images in.
 const DefaultPoolDir = "/var/lib/libvirt/images/rampart"
 
 // Access to volumes. QEMU runs as another user. What nodes share is readable by all, so that it
@@ -90,7 +90,7 @@ func poolXML(name, dir string) *libvirtxml.StoragePool {
 		Name: name,
 		Target: &libvirtxml.StoragePoolTarget{
 			Path:        dir,
-			Permissions: &libvirtxml.StoragePoolTargetPermissions{Owner: "0", Group: "0", Mode: "0711"},
+			Permissions: &libvirtxml.StoragePoolTargetPermissions{Mode: "0711"},
 		},
 	}
 }

@@ -53,7 +53,8 @@ func TestDomainXML(t *testing.T) {
 	s := exampleState()
 	for name, kvm := range map[string]bool{"firewall-tcg.xml": false, "firewall-kvm.xml": true} {
 		s.KVM, s.VHost = kvm, kvm
-		m, err := s.nodeMachine(testbed.Firewall, "/pool/overlay", "/pool/seed")
+		p := newProvider(t, Options{StateDir: "/state"})
+		m, err := p.nodeMachine(s, testbed.Firewall, "/pool/overlay", "/pool/seed")
 		if err != nil {
 			t.Fatal(err)
 		}
