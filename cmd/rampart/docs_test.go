@@ -39,19 +39,22 @@ func TestManualLinks(t *testing.T) {
 	}
 }
 
-// TestReadmeConfiguration loads what the README shows.
-func TestReadmeConfiguration(t *testing.T) {
-	text, err := os.ReadFile("../../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	blocks := regexp.MustCompile("(?s)```hcl\n(.*?)```").FindAllStringSubmatch(string(text), -1)
-	if len(blocks) == 0 {
-		t.Fatal("the README shows no configuration")
-	}
-	for _, b := range blocks {
-		if _, err := config.Load(config.Source{Files: map[string]string{"readme.hcl": b[1]}}); err != nil {
-			t.Error(err)
+// TestShownConfigurations loads every configuration that a page of the manual shows.
+func TestShownConfigurations(t *testing.T) {
+	shown := 0
+	for _, page := range manual(t) {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
 		}
+		for _, b := range regexp.MustCompile("(?s)```hcl\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
+			shown++
+			if _, err := config.Load(config.Source{Files: map[string]string{filepath.Base(page): b[1]}}); err != nil {
+				t.Errorf("%s: %v", page, err)
+			}
+		}
+	}
+	if shown < 3 {
+		t.Errorf("the manual shows %d configurations", shown)
 	}
 }

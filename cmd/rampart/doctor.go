@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -156,7 +157,9 @@ func (c *cli) providerFindings(ctx context.Context, cfg *config.Config) []findin
 		all = append(all, c.netnsFindings(ctx, cfg)...)
 	}
 	if cfg.Provider == "libvirt" || cfg.Provider == "auto" {
-		all = append(all, hostFindings(host.Read(os.DirFS("/")).PinFindings(cfg.Testbed))...)
+		if at, err := url.Parse(cfg.Libvirt.URI); err == nil && at.Host == "" { // pins are for libvirt's host
+			all = append(all, hostFindings(host.Read(os.DirFS("/")).PinFindings(cfg.Testbed))...)
+		}
 		for _, f := range c.libvirtFindings(ctx, cfg) {
 			if cfg.Provider == "auto" && f.Grade == bad {
 				f.Grade = worse // netns serves in its place
