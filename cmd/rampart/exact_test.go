@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -46,6 +47,7 @@ func TestExact(t *testing.T) {
 			"signal":    signalJob,
 			"await":     await,
 			"steady":    steady,
+			"dearer":    dearer,
 		},
 	})
 }
@@ -56,10 +58,42 @@ func steady(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: steady DIR")
 	}
+	for treatment, extra := range beyondNone(ts, args[0]) {
+		ts.Logf("%+v: %v instructions more than none", treatment, extra)
+	}
+}
+
+// dearer runs `dearer BEFORE AFTER FIREWALL N`: a round trip through the firewall costs N instructions
+// more after than before, at every size.
+func dearer(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 4 {
+		ts.Fatalf("usage: dearer BEFORE AFTER FIREWALL N")
+	}
+	want, err := strconv.ParseFloat(args[3], 64)
+	ts.Check(err)
+	before, after := beyondNone(ts, args[0]), beyondNone(ts, args[1])
+	compared := 0
+	for treatment, extra := range before {
+		if treatment.Firewall != args[2] {
+			continue
+		}
+		compared++
+		if got := after[treatment] - extra; got != want {
+			ts.Fatalf("%+v costs %v instructions more than before, want %v", treatment, got, want)
+		}
+	}
+	if compared == 0 {
+		ts.Fatalf("%s has no runs of %s", args[0], args[2])
+	}
+}
+
+// beyondNone is how many instructions the median of each treatment is above that of the arm `none` at the
+// same frame size in the same block, which must be as many in every block.
+func beyondNone(ts *testscript.TestScript, dir string) map[record.Treatment]float64 {
 	type place struct{ block, size int }
 	base := map[place]float64{}
 	medians := map[record.Treatment]map[int]float64{}
-	for rec, err := range record.ReadDir(ts.MkAbs(args[0]), record.Options{SkipSamples: true}) {
+	for rec, err := range record.ReadDir(ts.MkAbs(dir), record.Options{SkipSamples: true}) {
 		ts.Check(err)
 		median := rec.Metrics["rtt_median"].Value * 1e3
 		if rec.Treatment.Firewall == "none" {
@@ -72,8 +106,9 @@ func steady(ts *testscript.TestScript, neg bool, args []string) {
 		medians[rec.Treatment][rec.Block] = median
 	}
 	if len(base) < 2 {
-		ts.Fatalf("%s has %d runs of the arm none, want one in each of two blocks", args[0], len(base))
+		ts.Fatalf("%s has %d runs of the arm none, want one in each of two blocks", dir, len(base))
 	}
+	beyond := map[record.Treatment]float64{}
 	for treatment, blocks := range medians {
 		first := math.Round(blocks[1] - base[place{1, treatment.FrameSize}])
 		for block, median := range blocks {
@@ -81,6 +116,7 @@ func steady(ts *testscript.TestScript, neg bool, args []string) {
 				ts.Fatalf("%+v costs %v instructions more than none in block 1, %v in block %d", treatment, first, extra, block)
 			}
 		}
-		ts.Logf("%+v: %v instructions more than none", treatment, first)
+		beyond[treatment] = first
 	}
+	return beyond
 }
