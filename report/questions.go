@@ -81,6 +81,37 @@ func shown(e analysis.Experiment) (ruled, flat []string) {
 	return ruled, flat
 }
 
+// looks is how many firewalls can be drawn so that each looks otherwise.
+const looks = 8
+
+// look is how a firewall of an experiment is drawn: in every figure of the report alike, in whatever order the
+// experiments name it. Where the whole study has too many for that, each experiment starts anew.
+func (b *builder) look(e analysis.Experiment, name string) document.Style {
+	ruled, flat := shown(e)
+	var allRuled, allFlat []string
+	for _, other := range b.f.Study.Experiments {
+		r, f := shown(other)
+		allRuled, allFlat = union(allRuled, r), union(allFlat, f)
+	}
+	if len(allRuled) <= looks && len(allFlat) <= looks {
+		ruled, flat = allRuled, allFlat
+	}
+	if i := slices.Index(ruled, name); i >= 0 {
+		return document.Style{Kind: document.Series, Index: i}
+	}
+	return document.Style{Kind: document.Reference, Index: slices.Index(flat, name)}
+}
+
+// union appends to a list what it lacks of another.
+func union(list, more []string) []string {
+	for _, s := range more {
+		if !slices.Contains(list, s) {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
 // valuesFigure shows the medians: against the number of rules, or beside each other in a study whose
 // firewalls have none.
 func (b *builder) valuesFigure(e analysis.Experiment, s series) *document.Figure {
@@ -105,7 +136,7 @@ func (b *builder) levelsFigure(e analysis.Experiment, s series) *document.Figure
 	for _, name := range flat {
 		for _, c := range b.cells(s) {
 			if c.Firewall == name {
-				style := document.Style{Kind: document.Series, Index: slices.Index(flat, name)}
+				style := document.Style{Kind: document.Series, Index: b.look(e, name).Index}
 				panels[c.FrameSize] = append(panels[c.FrameSize], document.Bar{Label: withImage(c.Image, name), Style: style, Value: estimate(c.Median).In(unit)})
 			}
 		}
@@ -147,11 +178,11 @@ func (b *builder) linesFigure(e analysis.Experiment, s series) *document.Figure 
 	if t := twins(e); len(t) > 0 {
 		f.Caption += " Left out, as it is another under a second name: " + enumerate(t) + "."
 	}
-	for i, name := range ruled {
-		f.Legend = append(f.Legend, document.Key{Name: name, Style: document.Style{Kind: document.Series, Index: i}})
+	for _, name := range ruled {
+		f.Legend = append(f.Legend, document.Key{Name: name, Style: b.look(e, name)})
 	}
-	for i, name := range flat {
-		f.Legend = append(f.Legend, document.Key{Name: name + " (no rules)", Style: document.Style{Kind: document.Reference, Index: i}})
+	for _, name := range flat {
+		f.Legend = append(f.Legend, document.Key{Name: name + " (no rules)", Style: b.look(e, name)})
 	}
 	at := map[record.Treatment]document.Estimate{}
 	extents := map[int]extent{}
@@ -170,7 +201,7 @@ func (b *builder) linesFigure(e analysis.Experiment, s series) *document.Figure 
 			y.Lo, y.Hi = extents[size].lo, extents[size].hi
 		}
 		for _, image := range imagesOf(e) { // those of one frame size beside each other
-			f.Panels = append(f.Panels, linesPanel(e, image, size, ruled, flat, at, y))
+			f.Panels = append(f.Panels, b.linesPanel(e, image, size, ruled, flat, at, y))
 		}
 	}
 	return f
@@ -228,14 +259,14 @@ func panelsOf(e analysis.Experiment) string {
 	return "a frame size"
 }
 
-func linesPanel(e analysis.Experiment, image string, size int, ruled, flat []string, at map[record.Treatment]document.Estimate, y document.Axis) document.Panel {
+func (b *builder) linesPanel(e analysis.Experiment, image string, size int, ruled, flat []string, at map[record.Treatment]document.Estimate, y document.Axis) document.Panel {
 	d := document.Lines{X: document.Axis{Label: "rules"}, Y: y}
 	for _, r := range e.Rules {
 		d.X.Levels = append(d.X.Levels, float64(r))
 	}
 	alt := ""
-	for i, name := range ruled {
-		line := document.Line{Name: name, Style: document.Style{Kind: document.Series, Index: i}}
+	for _, name := range ruled {
+		line := document.Line{Name: name, Style: b.look(e, name)}
 		for _, r := range e.Rules {
 			if est, ok := at[record.Treatment{Image: image, Firewall: name, Rules: r, FrameSize: size}]; ok {
 				line.Points = append(line.Points, document.Point{X: float64(r), Y: est})
@@ -247,9 +278,9 @@ func linesPanel(e analysis.Experiment, image string, size int, ruled, flat []str
 			d.Series = append(d.Series, line)
 		}
 	}
-	for i, name := range flat {
+	for _, name := range flat {
 		if est, ok := at[record.Treatment{Image: image, Firewall: name, FrameSize: size}]; ok {
-			d.Levels = append(d.Levels, document.Level{Name: name, Style: document.Style{Kind: document.Reference, Index: i}, Y: est})
+			d.Levels = append(d.Levels, document.Level{Name: name, Style: b.look(e, name), Y: est})
 			alt += fmt.Sprintf("%s: %s. ", name, est.Short())
 		}
 	}
@@ -448,7 +479,7 @@ func (b *builder) costFigure(e analysis.Experiment) *document.Figure {
 			if c.Firewall != name {
 				continue
 			}
-			bar := document.Bar{Label: withImage(c.Image, name), Style: document.Style{Kind: document.Series, Index: slices.Index(ruled, name)}, Value: estimate(c.Slope).In(unit)}
+			bar := document.Bar{Label: withImage(c.Image, name), Style: b.look(e, name), Value: estimate(c.Slope).In(unit)}
 			panels[c.FrameSize] = append(panels[c.FrameSize], bar)
 			all = append(all, bar)
 		}

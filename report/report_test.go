@@ -6,11 +6,13 @@ import (
 	"iter"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/rampart-bench/rampart/experiments/analysis"
 	"github.com/rampart-bench/rampart/experiments/record"
+	"github.com/rampart-bench/rampart/report/document"
 )
 
 func TestRenderWritesEverything(t *testing.T) {
@@ -280,6 +282,32 @@ func TestThreatsNameThePosition(t *testing.T) {
 		if text := string(list[0].data); !strings.Contains(text, want) || positions[1] != "" && !strings.Contains(text, "matching entries "+map[bool]string{true: "anywhere", false: positions[1]}[positions[1] == "uniform"]) {
 			t.Errorf("%v: the report does not say %q", positions, want)
 		}
+	}
+}
+
+// A firewall has one look in all figures, though the experiments name it in another order.
+func TestFirewallsLookAlikeEverywhere(t *testing.T) {
+	in := small().input()
+	study := &in.Findings.Study
+	study.Experiments[1].Firewalls = slices.Clone(study.Experiments[1].Firewalls)
+	slices.Reverse(study.Experiments[1].Firewalls)
+	found := map[string]document.Style{}
+	for _, s := range build(in, Spec{}).Sections {
+		for _, block := range s.Blocks {
+			f, ok := block.(*document.Figure)
+			if !ok || !strings.HasPrefix(f.ID, "rules") {
+				continue
+			}
+			for _, key := range f.Legend {
+				if style, ok := found[key.Name]; ok && style != key.Style {
+					t.Errorf("%s is %+v, and %+v in %s", key.Name, style, key.Style, f.ID)
+				}
+				found[key.Name] = key.Style
+			}
+		}
+	}
+	if len(found) != 6 {
+		t.Errorf("legends explain %v", found)
 	}
 }
 

@@ -163,7 +163,7 @@ func (t *Tuning) Verify(context.Context) ([]Check, error) {
 	if err != nil {
 		return nil, err
 	}
-	checks := []Check{fact("connections are tracked", t.settings.Conntrack, tracking, "")}
+	checks := []Check{fact("connection tracking", t.settings.Conntrack, tracking, "")}
 	for _, scope := range t.scopes()[1:] {
 		got, err := effectiveRPFilter(scope)
 		if err != nil {
@@ -175,7 +175,7 @@ func (t *Tuning) Verify(context.Context) ([]Check, error) {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("read setting: %w", err)
 	}
-	checks = append(checks, fact("route cache is on", t.settings.RTCache, cached == "1", ""))
+	checks = append(checks, fact("route cache", t.settings.RTCache, cached == "1", ""))
 	rules, err := routingRules()
 	if err != nil {
 		return nil, err
@@ -320,7 +320,7 @@ func (a Activity) Since(before Activity) Activity {
 // Proof holds what the settings saw and did while a load ran to what they are for. packets is how many
 // packets of the load the device got, and datagrams how many of them were UDP.
 func (s Settings) Proof(did Activity, packets, datagrams uint64) []Check {
-	checks := []Check{fact("the load's connections were tracked", s.Conntrack, did.Tracked > 0, "")}
+	checks := []Check{fact("load in connection tracking", s.Conntrack, did.Tracked > 0, "")}
 	least := func(name string, want, got uint64, detail string) {
 		want -= min(want, max(few, want/100))
 		checks = append(checks, Check{Name: name, Want: want, Got: got, OK: want > 0 && got >= want, Detail: detail})
