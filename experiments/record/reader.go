@@ -7,11 +7,8 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"math"
 	"os"
 	"path/filepath"
-	"runtime"
-	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -76,30 +73,21 @@ func pathOr(path string) string {
 
 // Read yields the records of r in order. It stops after the first error, which is a [*DamageError],
 // a [*TornError] (all records before it were yielded, and a reader that only analyses may go on with
-// them), or an error of r. It reads ahead of what it yields, and no more once it has returned.
+// them), or an error of r.
 //
 // Records own their memory. The decoder is github.com/go-json-experiment/json, the prototype of the
 // standard library's next encoding/json: it reads records about twice as fast, refuses unknown and
-// repeated fields by itself, and skips samples without building them. Lines are read one after the
-// other and decoded on all processors, since decoding is nearly all of the work.
+// repeated fields by itself, and skips samples without building them.
 func Read(r io.Reader, opt Options) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
-		batches, stop := make(chan *batch, runtime.GOMAXPROCS(0)), make(chan struct{})
-		var reading sync.WaitGroup
-		reading.Go(func() { readBatches(newScanner(r), opt, batches, stop) })
-		defer reading.Wait()
-		defer close(stop)
-		for b := range batches {
-			<-b.decoded
-			for _, rec := range b.records {
-				if !yield(rec, nil) {
-					return
-				}
-			}
-			if b.err != nil {
-				yield(Record{}, b.err)
+		s := newScanner(r, "")
+		for s.next(opt) {
+			if !yield(s.record, nil) {
 				return
 			}
+		}
+		if s.err != nil {
+			yield(Record{}, s.err)
 		}
 	}
 }
@@ -139,112 +127,54 @@ func withPath(err error, path string) error {
 	return err
 }
 
-// batchSize is about how many bytes of lines are decoded at a time.
-const batchSize = 256 << 10
-
-// A batch is some lines that follow each other.
-type batch struct {
-	text    []byte // the lines, without newlines
-	ends    []int  // of each line in text
-	first   int    // number of the first line, from 1
-	offset  int64  // of the first line
-	last    bool   // nothing follows
-	decoded chan struct{}
-	records []Record // of the lines before err, once decoded is closed
-	err     error
+// A scanner reads one record after another and knows where it is.
+type scanner struct {
+	r      *bufio.Reader
+	path   string
+	line   int   // of record, from 1
+	offset int64 // behind record
+	record Record
+	err    error
+	long   []byte // a line that did not fit the buffer of r
 }
 
-// readBatches sends batches in order, each while it is still being decoded, and ends behind the last or when
-// stop is closed.
-func readBatches(s *scanner, opt Options, batches chan<- *batch, stop <-chan struct{}) {
-	defer close(batches)
-	for {
-		b := s.batch()
-		if len(b.ends) == 0 && b.err == nil {
-			return
-		}
-		go b.decode(opt)
-		select {
-		case batches <- b:
-		case <-stop:
-			return
-		}
-		if b.last {
-			return
-		}
-	}
+func newScanner(r io.Reader, path string) *scanner {
+	return &scanner{r: bufio.NewReaderSize(r, 256<<10), path: path}
 }
 
-// decode decodes the lines up to the first that is wrong.
-func (b *batch) decode(opt Options) {
-	defer close(b.decoded)
-	b.records = make([]Record, 0, len(b.ends))
-	start := 0
-	for i, end := range b.ends {
-		text := b.text[start:end]
-		rec, err := decode(text, opt)
-		if err != nil {
-			b.err = b.judge(i, start, text, err)
-			return
-		}
-		b.records = append(b.records, rec)
-		start = end
+// next decodes the next line into s.record, or returns false at the end or with s.err.
+func (s *scanner) next(opt Options) bool {
+	text, size, err := s.readLine()
+	switch {
+	case err == io.EOF && size == 0:
+		return false
+	case err == io.EOF:
+		s.err = &TornError{Path: s.path, Line: s.line + 1, Offset: s.offset, Bytes: size}
+		return false
+	case err != nil && err != errLongLine:
+		s.err = fmt.Errorf("read %s: line %d: %w", pathOr(s.path), s.line+1, err)
+		return false
 	}
+	if err == nil {
+		s.record, err = decode(text, opt)
+	}
+	if err != nil {
+		s.err = s.judge(text, size, err)
+		return false
+	}
+	s.line++
+	s.offset += size
+	return true
 }
 
 // judge tells a torn last line from damage. A complete line that is JSON was written on purpose and
 // is never torn, even when it is no record.
-func (b *batch) judge(i, start int, text []byte, err error) error {
-	line := b.first + i
-	if b.last && b.err == nil && i == len(b.ends)-1 && !jsontext.Value(text).IsValid(jsontext.AllowDuplicateNames(true)) {
-		return &TornError{Line: line, Offset: b.offset + int64(start+i), Bytes: int64(len(text) + 1)}
+func (s *scanner) judge(text []byte, size int64, err error) error {
+	_, peek := s.r.Peek(1)
+	if peek == io.EOF && err != errLongLine && !jsontext.Value(text).IsValid(jsontext.AllowDuplicateNames(true)) {
+		return &TornError{Path: s.path, Line: s.line + 1, Offset: s.offset, Bytes: size}
 	}
-	return &DamageError{Line: line, Err: err}
-}
-
-// A scanner reads one line after another and knows where it is.
-type scanner struct {
-	r      *bufio.Reader
-	line   int    // that was read last, from 1
-	offset int64  // behind it
-	long   []byte // a line that did not fit the buffer of r
-}
-
-func newScanner(r io.Reader) *scanner {
-	return &scanner{r: bufio.NewReaderSize(r, batchSize)}
-}
-
-// batch reads the next lines. At the end it is empty; where no further line can be read it is the last, and
-// its err says why.
-func (s *scanner) batch() *batch {
-	b := &batch{first: s.line + 1, offset: s.offset, decoded: make(chan struct{})}
-	for len(b.text) < batchSize && !b.last {
-		text, size, err := s.readLine()
-		if err != nil {
-			b.last, b.err = true, s.refuse(size, err)
-			break
-		}
-		s.line++
-		s.offset += size
-		b.text = append(b.text, text...)
-		b.ends = append(b.ends, len(b.text))
-		_, err = s.r.Peek(1)
-		b.last = err == io.EOF
-	}
-	return b
-}
-
-// refuse says why the next line cannot be read; nil: there is none.
-func (s *scanner) refuse(size int64, err error) error {
-	switch {
-	case err == io.EOF && size == 0:
-		return nil
-	case err == io.EOF:
-		return &TornError{Line: s.line + 1, Offset: s.offset, Bytes: size}
-	case err == errLongLine:
-		return &DamageError{Line: s.line + 1, Err: err}
-	}
-	return fmt.Errorf("read records: line %d: %w", s.line+1, err)
+	return &DamageError{Path: s.path, Line: s.line + 1, Err: err}
 }
 
 var errLongLine = fmt.Errorf("line longer than %d MiB", MaxLine>>20)
@@ -276,22 +206,6 @@ func (s *scanner) readLine() (text []byte, size int64, err error) {
 
 // strict is how records and manifests are read: nothing may be there that would be lost.
 var strict = json.RejectUnknownMembers(true)
-
-var _ json.UnmarshalerFrom = (*Metric)(nil)
-
-// UnmarshalJSONFrom reads a metric, whose value must be there: 0 would be a measurement like any other.
-func (m *Metric) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
-	type plain Metric
-	read := plain{Value: math.NaN()} // which JSON cannot hold
-	if err := json.UnmarshalDecode(dec, &read); err != nil {
-		return err
-	}
-	if math.IsNaN(read.Value) {
-		return errors.New("a metric has no value")
-	}
-	*m = Metric(read)
-	return nil
-}
 
 // noSamples has Record's fields, but decodes Samples to nothing.
 type noSamples struct {
@@ -325,7 +239,38 @@ func decode(text []byte, opt Options) (Record, error) {
 	if err := checkNulls(text); err != nil {
 		return Record{}, err
 	}
+	if err := checkValues(text, len(into.Metrics)); err != nil {
+		return Record{}, err
+	}
 	return into.Record, into.Validate()
+}
+
+// checkValues refuses a metric without a value, which decoding takes for 0. Nearly always it is enough to count
+// the numbers that are called so.
+func checkValues(text []byte, metrics int) error {
+	for rest, found := text, true; found; {
+		_, rest, found = bytes.Cut(rest, []byte(`"value":`))
+		if found && len(rest) > 0 && (rest[0] == '-' || rest[0] >= '0' && rest[0] <= '9') {
+			metrics--
+		}
+	}
+	if metrics == 0 {
+		return nil
+	}
+	var exact struct {
+		Metrics map[string]struct {
+			Value *float64 `json:"value"`
+		} `json:"metrics"`
+	}
+	if err := json.Unmarshal(text, &exact); err != nil {
+		return fmt.Errorf("not a record: %w", err)
+	}
+	for name, m := range exact.Metrics {
+		if m.Value == nil {
+			return fmt.Errorf("not a record: metric %q has no value", name)
+		}
+	}
+	return nil
 }
 
 // checkNulls refuses a null in the place of a value, which decoding takes for 0. Only what a check wanted and

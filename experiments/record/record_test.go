@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -109,6 +108,7 @@ func TestReadSaysWhatIsWrong(t *testing.T) {
 		"null for a level":    {change(`"rules":1000`, `"rules":null`), 1, "null at /treatment/rules"},
 		"metric of null":      {change(`{"value":19.9,"unit":"us"}`, `null`), 1, "null at /metrics/rtt_p99"},
 		"no value":            {change(`"value":0.021,`, ``), 1, "no value"},
+		"no value of value":   {change(`"rule_load":{"value":0.021,`, `"value":{`), 1, "no value"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			recs, err := collect(c.text, Options{SkipSamples: true})
@@ -177,47 +177,18 @@ func TestReadHugeLine(t *testing.T) {
 	if err != nil || len(recs) != 2 || len(recs[0].Samples["rtt_ns"]) != 300_000 {
 		t.Fatalf("%d records, %v", len(recs), err)
 	}
-	s := newScanner(io.MultiReader(&endless{MaxLine + 1000}, strings.NewReader("\n"+line(t, run(2)))))
+	s := newScanner(io.MultiReader(&endless{MaxLine + 1000}, strings.NewReader("\n"+line(t, run(2)))), "")
 	var damage *DamageError
-	if b := s.batch(); len(b.ends) > 0 || !errors.As(b.err, &damage) || !errors.Is(b.err, errLongLine) {
-		t.Errorf("line beyond the limit: %v", b.err)
+	if s.next(Options{}) || !errors.As(s.err, &damage) || !errors.Is(s.err, errLongLine) {
+		t.Errorf("line beyond the limit: %v", s.err)
 	}
 	if cap(s.long) > 3*MaxLine {
 		t.Errorf("%d bytes of a line that is %d long at most were kept", cap(s.long), MaxLine)
 	}
-	s = newScanner(&endless{MaxLine * 2})
+	s = newScanner(&endless{MaxLine * 2}, "")
 	var torn *TornError
-	if b := s.batch(); !errors.As(b.err, &torn) || torn.Bytes != MaxLine*2 {
-		t.Errorf("torn line beyond the limit: %v", b.err)
-	}
-}
-
-// Records that are decoded side by side come in their order, and so does what is wrong with one of them, wherever
-// in a batch it is.
-func TestReadKeepsTheOrder(t *testing.T) {
-	var lines []string
-	for i := range 3 * batchSize / 400 {
-		lines = append(lines, line(t, run(i+1)))
-	}
-	for _, bad := range []int{-1, 0, 1, len(lines) / 2, len(lines) - 2} {
-		text := slices.Clone(lines)
-		if bad >= 0 {
-			text[bad] = "{}\n"
-		}
-		n := 0
-		var err error
-		for rec, e := range Read(strings.NewReader(strings.Join(text, "")), Options{}) {
-			if err = e; e != nil {
-				break
-			}
-			if n++; rec.Sequence != n {
-				t.Fatalf("record %d is number %d", rec.Sequence, n)
-			}
-		}
-		var damage *DamageError
-		if bad < 0 && (err != nil || n != len(lines)) || bad >= 0 && (!errors.As(err, &damage) || damage.Line != bad+1 || n != bad) {
-			t.Errorf("line %d of %d is bad: %d records, %v", bad+1, len(lines), n, err)
-		}
+	if s.next(Options{}) || !errors.As(s.err, &torn) || torn.Bytes != MaxLine*2 {
+		t.Errorf("torn line beyond the limit: %v", s.err)
 	}
 }
 

@@ -20,31 +20,22 @@ type Writer struct {
 // appendTo continues f, which must be open for reading and appending. It calls seen with every
 // record that is there, and cuts a torn last line off, which it returns.
 func appendTo(f *os.File, seen func(rec *Record, line int) error) (*Writer, *TornError, error) {
+	s := newScanner(f, f.Name())
+	for s.next(Options{SkipSamples: true}) {
+		if err := seen(&s.record, s.line); err != nil {
+			return nil, nil, &DamageError{Path: f.Name(), Line: s.line, Err: err}
+		}
+	}
 	var torn *TornError
-	line := 0
-	for rec, err := range Read(f, Options{SkipSamples: true}) {
-		line++
-		if err == nil {
-			if err = seen(&rec, line); err != nil {
-				err = &DamageError{Line: line, Err: err}
-			}
-		}
-		if err != nil && !errors.As(err, &torn) {
-			return nil, nil, withPath(err, f.Name())
-		}
+	if s.err != nil && !errors.As(s.err, &torn) {
+		return nil, nil, s.err
 	}
 	if torn != nil {
-		torn.Path = f.Name()
-		if err := cut(f, torn.Offset); err != nil {
+		if err := cut(f, s.offset); err != nil {
 			return nil, nil, fmt.Errorf("drop torn line %d of %s: %w", torn.Line, f.Name(), err)
 		}
-		return &Writer{file: f, size: torn.Offset}, torn, nil
 	}
-	info, err := f.Stat()
-	if err != nil {
-		return nil, nil, fmt.Errorf("read records: %w", err)
-	}
-	return &Writer{file: f, size: info.Size()}, nil, nil
+	return &Writer{file: f, size: s.offset}, torn, nil
 }
 
 func cut(f *os.File, size int64) error {
