@@ -1,8 +1,11 @@
 package main_test
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +16,7 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/rampart-bench/rampart/experiments/record"
 	"github.com/rampart-bench/rampart/images"
@@ -286,7 +290,8 @@ func tmpfs(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Defer(func() { _ = syscall.Unmount(dir, syscall.MNT_FORCE|2) }) // MNT_DETACH
 }
 
-// faultless runs `faultless RECORDS`: no run failed and no check. It names those that did.
+// faultless runs `faultless RECORDS`: no run failed and no check, and what stands in the folder is what the
+// published schemas say. It names what is not.
 func faultless(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: faultless RECORDS")
@@ -294,7 +299,7 @@ func faultless(ts *testscript.TestScript, neg bool, args []string) {
 	file, err := os.Open(ts.MkAbs(args[0]))
 	ts.Check(err)
 	defer file.Close()
-	var faults []string
+	faults := offSchema(ts, filepath.Dir(file.Name()))
 	for lines := json.NewDecoder(file); lines.More(); {
 		var r record.Record
 		ts.Check(lines.Decode(&r))
@@ -310,6 +315,33 @@ func faultless(ts *testscript.TestScript, neg bool, args []string) {
 	if len(faults) > 0 {
 		ts.Fatalf("%s", strings.Join(faults, "\n"))
 	}
+}
+
+// offSchema names what is not as the published schemas say in a results folder, of each kind the first.
+func offSchema(ts *testscript.TestScript, folder string) (faults []string) {
+	for file, schema := range map[string]string{
+		record.RecordsName: "record.schema.json", record.ManifestName: "manifest.schema.json", "findings.json": "findings.schema.json",
+	} {
+		s, err := jsonschema.NewCompiler().Compile(filepath.Join("..", "..", "docs", "schema", schema))
+		ts.Check(err)
+		text, err := os.Open(filepath.Join(folder, file))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // of a run that goes on
+		}
+		ts.Check(err)
+		defer text.Close()
+		for values := json.NewDecoder(text); values.More(); {
+			var raw json.RawMessage
+			ts.Check(values.Decode(&raw))
+			value, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
+			ts.Check(err)
+			if err := s.Validate(value); err != nil {
+				faults = append(faults, fmt.Sprintf("%s is not as docs/schema/%s says: %v", file, schema, err))
+				break
+			}
+		}
+	}
+	return faults
 }
 
 // await runs `await FILE LINES WITHIN`: the file has at least so many lines within that time.

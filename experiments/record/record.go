@@ -36,7 +36,8 @@ type Metric struct {
 	Unit  string  `json:"unit"`
 }
 
-// A Check is one fact that was verified during a run. Want and Got are numbers, strings or booleans.
+// A Check is one fact that was verified during a run. Want and Got are numbers, strings,
+// booleans, or lists of strings.
 type Check struct {
 	Name   string `json:"name"`
 	Want   any    `json:"want"`

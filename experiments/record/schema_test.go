@@ -36,7 +36,7 @@ func full() Record {
 	r.Treatment.Image = "trixie"
 	r.Status, r.Error = Failed, "rules loaded: want 1000, got 904"
 	r.Samples = map[string][]int64{"rtt_ns": {12412, 12380}}
-	r.Checks = []Check{{Name: "rules loaded", Want: 1000, Got: "none", Detail: "set a"}, {Name: "probe dropped", Want: true, Got: true, OK: true}}
+	r.Checks = []Check{{Name: "rules loaded", Want: 1000, Got: "none", Detail: "set a"}, {Name: "probe dropped", Want: true, Got: true, OK: true}, {Name: "hooks", Want: []any{"forward 0"}, Got: []any{}}}
 	r.Prober, r.Ends = &Prober{Late: 1, Realtime: true}, map[string]End{"sender": {CPUPercent: 98.5, Preferred: true}}
 	r.PhasesS = map[string]float64{"renew": 1, "load": 0.1, "verify": 0.1, "control": 0.1, "warm_up": 0.1, "measure": 0.4, "unload": 0}
 	return r
