@@ -135,7 +135,8 @@ func (a *analyzer) newCostRatio(d *data, v versus, at record.Treatment, x, y *li
 	case err != nil:
 		c.Warnings = append(c.Warnings, a.warnings.tooFew(err))
 	case !ok:
-		c.Warnings = append(c.Warnings, a.warnings.add("a ratio of costs has no interval where the cost of a rule of the second firewall may be 0", "compare the costs themselves"))
+		c.Ratio.Value = 0 // one number divided by nearly nothing
+		c.Warnings = append(c.Warnings, a.warnings.add("there is no ratio of costs where the cost of a rule of the second firewall may be 0", "compare the costs themselves"))
 	default:
 		c.Ratio.Lo, c.Ratio.Hi, c.Ratio.Level = lo, hi, level
 	}

@@ -149,7 +149,7 @@ type CostRatio struct {
 	Image      string   `json:"image,omitempty"`
 	Firewall   string   `json:"firewall,omitempty"`
 	FrameSize  int      `json:"frame_size"`
-	Ratio      Interval `json:"ratio"` // of the slopes, A/B; Value is 0 where B's is 0
+	Ratio      Interval `json:"ratio"` // of the slopes, A/B; Value is 0, for none, where B's may be 0
 	Warnings   []int    `json:"warnings,omitempty"`
 }
 
