@@ -33,10 +33,16 @@ type Config struct {
 	Image    images.Spec // of the testbed; empty where every experiment names its images
 	// Images are those that matrices name.
 	Images      []images.Spec `json:",omitempty"`
+	ImageBlocks []string      `json:"-"` // the names of the images of all blocks, booted or not
 	Libvirt     Libvirt
 	Experiments []experiments.Spec // may be empty: a testbed can be brought up by hand
 	Study       analysis.Study
 	Report      report.Spec
+
+	// Folder is where the configuration is, and its lock file; empty where it was not read from files.
+	// Whole says that it is all that this folder has.
+	Folder string `json:"-"`
+	Whole  bool   `json:"-"`
 
 	// Files are the texts as read, by name, and Variables the values given from outside: both go
 	// into the manifest. Digest covers both.
@@ -85,6 +91,7 @@ func Load(src Source) (*Config, error) {
 // could not be read, as every reference to what stands there would be another mistake.
 func (r *reader) load(src Source) *Config {
 	cfg := &Config{Files: map[string]string{}}
+	cfg.Folder, cfg.Whole = src.folder()
 	root := &body{r: r, schema: grammar()}
 	inputs := r.inputs(src)
 	outside := r.variableFiles(src.VarFiles)
@@ -144,6 +151,7 @@ func (r *reader) resolve(root *body, variables map[string]cty.Value, cfg *Config
 	r.declare("experiment", labels(trials))
 	r.readLocals(root.children("locals"))
 	set := r.readImages(pictures)
+	cfg.ImageBlocks = namesOf(set.all)
 	all := r.readFirewalls(walls)
 
 	bed := root.child("testbed")

@@ -2,6 +2,8 @@ package config
 
 import (
 	"fmt"
+	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/rampart-bench/rampart/images"
@@ -10,14 +12,17 @@ import (
 func imageSchema() *schema {
 	return &schema{
 		name: "image", label: "name", occurs: perLabel,
-		doc: "What the virtual machines boot from: a Debian root file system built from packages. Provider `netns` needs none. Referred to as `image.name`. A block that lists several suites or kernels describes several images, one for each combination: `image \"debian\"` with two suites `debian-bookworm` and `debian-trixie`, with two kernels `debian-cloud-amd64` and `debian-amd64`, the latter named after their packages without `linux-image-`. In a matrix the block's own name stands for all of them.",
+		doc: "What the virtual machines boot from: a Debian root file system built from packages, or a disk that is there already, such as a distribution's cloud image. Provider `netns` needs none. Referred to as `image.name`. See [images.md](images.md). A block that lists several suites or kernels describes several images, one for each combination: `image \"debian\"` with two suites `debian-bookworm` and `debian-trixie`, with two kernels `debian-cloud-amd64` and `debian-amd64`, the latter named after their packages without `linux-image-`. In a matrix the block's own name stands for all of them.",
 		attributes: []attribute{
 			{name: "suite", kind: names, def: `"bookworm"`, doc: "Debian suite, or several."},
 			{name: "kernel", kind: names, def: `"linux-image-cloud-amd64"`, doc: "Package of the kernel, or several."},
 			{name: "mirror", kind: text, example: `"http://mirror.example.org/debian"`, doc: "Archive to take packages from. Default: the one that apt uses on this machine."},
+			{name: "snapshot", kind: text, example: `"2026-01-31"`, doc: "Take packages from the archive as it was on that day, or at a time such as `20260131T120000Z`: from snapshot.debian.org, or from the folder of that name below `mirror`."},
 			{name: "components", kind: texts, example: `["main", "non-free"]`, doc: "Components of the archive. Default: main."},
 			{name: "packages", kind: texts, example: `["netperf"]`, doc: "Packages to install beyond those that the nodes need."},
 			{name: "modules", kind: texts, oneOf: images.Modules(), example: `["rtcache"]`, doc: "Kernel modules of this project to build for the kernel, with a compiler that does not go into the image."},
+			{name: "disk", kind: text, example: `"debian-12-genericcloud-amd64.qcow2"`, doc: "Boot from this qcow2 file with cloud-init in it instead of an image built from packages. A relative path begins at the file that it stands in. Provider `libvirt` only."},
+			{name: "sha256", kind: text, example: `"e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"`, doc: "What the SHA-256 of `disk` must be."},
 		},
 	}
 }
@@ -25,6 +30,9 @@ func imageSchema() *schema {
 // readImage gives the images that a block describes. It also reports what only a look at a whole image shows to
 // be wrong, such as the name of a package.
 func readImage(b *body) []images.Spec {
+	if b.has("disk") || b.has("sha256") {
+		return []images.Spec{readDisk(b)}
+	}
 	before := len(b.r.diags)
 	all := imagesOf(b)
 	if b.r.failedSince(before) {
@@ -53,8 +61,9 @@ func errorText(err error) string {
 
 func imagesOf(b *body) []images.Spec {
 	spec := images.Spec{
-		Name:   b.label,
-		Mirror: b.text("mirror"),
+		Name:     b.label,
+		Mirror:   b.text("mirror"),
+		Snapshot: b.text("snapshot"),
 	}
 	if b.has("components") {
 		spec.Components = values(b.texts("components"))
@@ -66,6 +75,31 @@ func imagesOf(b *body) []images.Spec {
 		spec.Modules = values(b.texts("modules"))
 	}
 	return combinations(spec, values(b.texts("suite")), values(b.texts("kernel")))
+}
+
+// readDisk reads a block that names a disk. What it is built from is then not for this block to say.
+func readDisk(b *body) images.Spec {
+	spec := images.Spec{Name: b.label, Disk: b.text("disk"), SHA256: strings.TrimPrefix(b.text("sha256"), "sha256:")}
+	for _, a := range b.sortedAttributes() {
+		if a.Name != "disk" && a.Name != "sha256" && slices.Contains(b.schema.attributeNames(), a.Name) {
+			b.r.fail(a.NameRange, a.Name+" does not go with disk", "A disk is booted as it is: what is on it is not built from packages. Remove this, or disk and sha256.")
+		}
+	}
+	switch {
+	case !b.has("disk"):
+		b.r.fail(b.rng, "disk is missing", "sha256 is that of a disk: write disk = \"FILE.qcow2\", or leave sha256 out.")
+	case spec.Disk == "":
+		b.wrong("disk", &mistake{"is empty", "Name a qcow2 file."})
+	case !filepath.IsAbs(spec.Disk):
+		spec.Disk = filepath.Join(filepath.Dir(b.rangeOf("disk").Filename), spec.Disk)
+	}
+	switch {
+	case !b.has("sha256"):
+		b.r.fail(b.rng, "sha256 is missing", "Say which disk it must be: sha256 = \"…\", as `sha256sum %s` prints it.", filepath.Base(spec.Disk))
+	case !images.IsSHA256(spec.SHA256):
+		b.wrong("sha256", &mistake{fmt.Sprintf("cannot be %q", cut(spec.SHA256, 80)), "A SHA-256 has 64 hexadecimal digits in small letters; `sha256sum FILE` prints it."})
+	}
+	return spec
 }
 
 // combinations are the images of a block that lists several suites or kernels, suites first. Where it

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -34,6 +35,18 @@ type Source struct {
 	Provider string
 }
 
+// folder is the folder that the configuration is in, and whether it is everything there.
+func (src Source) folder() (dir string, whole bool) {
+	if src.Files != nil {
+		return "", false
+	}
+	path := cmp.Or(src.Path, ".")
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return path, true
+	}
+	return filepath.Dir(path), false
+}
+
 // An input is a text to be read: its name for the user and the shorter one that it is kept under.
 type input struct {
 	shown string
@@ -50,10 +63,7 @@ func (r *reader) inputs(src Source) []input {
 		}
 		return list
 	}
-	path := src.Path
-	if path == "" {
-		path = "."
-	}
+	path := cmp.Or(src.Path, ".")
 	info, err := os.Stat(path)
 	switch {
 	case err != nil:

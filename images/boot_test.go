@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"os"
@@ -120,9 +119,9 @@ func (m machine) run(t *testing.T, c *ssh.Client, script string) (string, error)
 	return string(out), errors.Join(err, conn.Wait())
 }
 
-// TestNode boots the image with the least memory that nodes get and uses it as the study does.
-func TestNode(t *testing.T) {
-	m := boot(t, realImage(t))
+// ready waits until the machine says that it is, and holds the steps until then to what is promised.
+func (m machine) ready(t *testing.T) {
+	t.Helper()
 	var names []string
 	for ready := false; !ready; {
 		select {
@@ -140,15 +139,29 @@ func TestNode(t *testing.T) {
 	if !slices.Equal(names, BootSteps()) {
 		t.Errorf("steps %q, want %q", names, BootSteps())
 	}
+}
+
+// dial logs in. The connection is closed with the test.
+func (m machine) dial(t *testing.T) *ssh.Client {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	c, err := ssh.Dial(ctx, ssh.Config{Addr: m.addr, Key: m.key.Signer, HostKey: m.host.Signer.PublicKey()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.Close()
+	t.Cleanup(func() { c.Close() })
+	return c
+}
 
-	for _, test := range []struct{ name, script, want string }{
+// TestNode boots the image with the least memory that nodes get and uses it as the study does.
+func TestNode(t *testing.T) {
+	m := boot(t, realImage(t))
+	m.ready(t)
+	c := m.dial(t)
+	for _, test := range []struct {
+		name, script, want string // want "": whatever it says
+	}{
 		{"name", "hostname", "images-test\n"},
 		{"tools", "nft --version && iperf3 --version && ethtool --version && ip -V && ping -V && conntrack -V && ipset --version", ""},
 		{"iptables back ends", "iptables-legacy --version && iptables-nft --version", ""},
@@ -159,6 +172,11 @@ func TestNode(t *testing.T) {
 		{"namespaces", "ip netns add n && ip link add v0 type veth peer name v1 netns n && ip netns exec n ip link show v1", ""},
 		{"scratch folder", "findmnt -n -o FSTYPE -T " + Scratch + " && test -w " + Scratch, "tmpfs\n"},
 		{"what runs", `ps -e -o ppid=,comm= | awk '$1 != 2 && $2 != "kthreadd" {print $2}' | sort -u | tr '\n' ' '`, "awk ps rampart-init sh sleep sort sshd tr "},
+		{"no process wakes up by itself", `
+			switches() { for p in 1 $(pidof sleep) $(cat /run/sshd.pid); do grep ctxt_switches /proc/$p/status; done; }
+			before=$(switches); read -r up _ </proc/uptime; until read -r now _ </proc/uptime; [ ${now%.*} -ge $((${up%.*} + 3)) ]; do :; done
+			[ "$before" = "$(switches)" ] && echo quiet`, "quiet\n"},
+		{"nothing that would run something later", "for p in cron anacron atd systemctl chronyd ntpd unattended-upgrade; do command -v $p; done; ls /var/spool/cron 2>/dev/null; echo end", "end\n"},
 		{"orphans are reaped", "(sh -c 'sleep 0.2 &') ; sleep 1; ps -e -o stat= | grep -c Z", "0\n"},
 		{"no identity in the image", "cat /etc/machine-id 2>/dev/null; ls /etc/ssh/*_key", "/etc/ssh/ssh_host_ed25519_key\n"},
 		{"nothing failed", "dmesg --level=emerg,alert,crit,err", ""},
@@ -188,22 +206,36 @@ func TestNode(t *testing.T) {
 	}
 }
 
-// TestReproducible builds the real image, with our modules, twice more, which takes a few minutes.
-func TestReproducible(t *testing.T) {
-	if os.Getenv("RAMPART_TEST_SLOW") != "1" {
-		t.Skip("set RAMPART_TEST_SLOW=1 to build an image twice")
+// TestReleases builds and boots what a study may compare: another release, and another kernel of the same one.
+func TestReleases(t *testing.T) {
+	if os.Getenv("RAMPART_TEST_LONG") != "1" {
+		t.Skip("set RAMPART_TEST_LONG=1 to build and boot several images")
 	}
-	var built []Image
-	for range 2 {
-		s := openStore(t)
-		image, err := s.Build(t.Context(), Spec{Name: "test", Modules: Modules()}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		built = append(built, image)
+	seen := map[string]string{}
+	for name, spec := range map[string]Spec{
+		"bookworm":                     {Suite: "bookworm"},
+		"bookworm, kernel for all PCs": {Suite: "bookworm", Kernel: "linux-image-amd64"},
+		"trixie":                       {Suite: "trixie"},
+		"trixie, kernel for all PCs":   {Suite: "trixie", Kernel: "linux-image-amd64"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			image := buildImage(t, spec)
+			if other, ok := seen[image.Digest]; ok {
+				t.Errorf("it is the same image as %s", other)
+			}
+			seen[image.Digest] = name
+			m := boot(t, image)
+			m.ready(t)
+			c := m.dial(t)
+			version, err := m.run(t, c, "uname -r")
+			if err != nil || strings.TrimSpace(version) != image.KernelVersion {
+				t.Errorf("it runs %q, %v; the image has %s", version, err, image.KernelVersion)
+			}
+			out, err := m.run(t, c, "nft add table ip t && iptables-nft --version && ps -e -o ppid=,comm= | awk '$1 != 2 && $2 != \"kthreadd\" {print $2}' | sort -u | tr '\\n' ' '")
+			t.Logf("%s: %s %s", name, image.KernelVersion, out)
+			if err != nil {
+				t.Errorf("%v", err)
+			}
+		})
 	}
-	if built[0].Digest != built[1].Digest {
-		t.Errorf("two builds differ:\n%s", fmt.Sprint(built[0].Files, "\n", built[1].Files))
-	}
-	t.Log(built[0].Digest)
 }

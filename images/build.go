@@ -9,9 +9,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -24,7 +26,7 @@ type Progress struct {
 }
 
 // buildSteps are the names of the steps of a build, in order.
-var buildSteps = [...]string{"check tools", "install packages", "clean root file system", "make initrd", "make disk", "store image"}
+var buildSteps = [...]string{"check tools", "fetch packages", "install packages", "clean root file system", "make initrd", "make disk", "store image"}
 
 // builder is one build: it works in a folder of its own and leaves it to the store.
 type builder struct {
@@ -52,12 +54,13 @@ func (b *builder) outFile(name string) string  { return filepath.Join(b.out, nam
 // build makes everything that an image consists of in b.out.
 func (b *builder) build(ctx context.Context) (Image, error) {
 	asRoot := os.Geteuid() == 0
-	b.image = Image{Spec: b.spec, SpecDigest: b.spec.Digest()}
+	b.image = Image{Spec: b.spec, SpecDigest: b.spec.Digest(), LockDigest: b.spec.Lock.Digest()}
 	for _, step := range []func(context.Context) error{
 		func(ctx context.Context) (err error) {
 			b.image.Tools, err = toolVersions(ctx, tools(asRoot))
 			return err
 		},
+		b.fetch,
 		b.bootstrap,
 		b.clean,
 		b.initrd,
@@ -77,16 +80,33 @@ func (b *builder) build(ctx context.Context) (Image, error) {
 	return b.image, nil
 }
 
-// bootstrap installs the packages and leaves the result in bootstrap.tar.
-func (b *builder) bootstrap(ctx context.Context) error {
-	from, err := findArchive(ctx, b.spec)
+// fetch makes archives of what is locked, one of the image and one of the compiler.
+func (b *builder) fetch(ctx context.Context) error {
+	lock := *b.spec.Lock
+	a, from, err := newApt(ctx, b.workFile("apt"), b.spec, nil, b.detail)
 	if err != nil {
 		return err
 	}
-	for _, s := range from.sources {
+	for _, s := range from {
 		b.image.Sources = append(b.image.Sources, s.String())
 	}
-	modules, err := b.buildModules(ctx, from)
+	b.image.Packages, b.image.Compiler = lock.Packages, lock.Compiler
+	if err := a.fetch(ctx, lock.Packages, b.pool()); err != nil {
+		return err
+	}
+	if len(lock.Compiler) == 0 {
+		return nil
+	}
+	return a.fetch(ctx, lock.Compiler, b.compilerPool())
+}
+
+// The folders that are archives of what is locked.
+func (b *builder) pool() string         { return b.workFile("packages") }
+func (b *builder) compilerPool() string { return b.workFile("compiler") }
+
+// bootstrap installs the packages and leaves the result in bootstrap.tar.
+func (b *builder) bootstrap(ctx context.Context) error {
+	modules, err := b.buildModules(ctx)
 	if err != nil {
 		return err
 	}
@@ -94,11 +114,26 @@ func (b *builder) bootstrap(ctx context.Context) error {
 		"mmdebstrap", "--variant=essential", "--format=tar",
 		// Merged /usr, as every installed Debian has it; a suite that comes so needs no help.
 		"--hook-dir=/usr/share/mmdebstrap/hooks/maybe-merged-usr",
-		"--include=" + strings.Join(b.include(), ","),
+		"--include=" + names(b.image.Packages),
 	}
 	argv = append(argv, modules...)
-	argv = append(argv, from.arguments(b.spec.Suite, b.workFile("bootstrap.tar"))...)
-	return b.mmdebstrap(ctx, argv)
+	return b.mmdebstrap(ctx, append(argv, from(b.pool(), b.workFile("bootstrap.tar"))...))
+}
+
+// names lists packages for mmdebstrap.
+func names(packages []Package) string {
+	var list []string
+	for _, p := range packages {
+		list = append(list, p.Name)
+	}
+	return strings.Join(list, ",")
+}
+
+// from are mmdebstrap's last arguments: no suite, where the result goes, and the folder that is the only
+// archive. The folder has exactly what is to be installed, and each file was held against its hash.
+func from(pool, target string) []string {
+	archive := url.URL{Scheme: "copy", Path: pool}
+	return []string{`--aptopt=APT::Install-Recommends "false"`, "", target, "deb [trusted=yes] " + archive.String() + " ./"}
 }
 
 // mmdebstrap runs it.
@@ -114,46 +149,6 @@ func (b *builder) mmdebstrap(ctx context.Context, argv []string) error {
 		line:   b.detail,
 		mounts: true,
 	}.run(ctx)
-}
-
-// archive is where packages come from.
-type archive struct {
-	sources    []source
-	components []string
-	options    []string // of apt
-}
-
-func findArchive(ctx context.Context, spec Spec) (archive, error) {
-	a := archive{components: spec.Components}
-	var err error
-	if a.sources, err = sources(ctx, spec); err != nil {
-		return archive{}, err
-	}
-	a.options, err = fetchOptions(ctx)
-	return a, err
-}
-
-// arguments are mmdebstrap's last: what it takes to use the archive, the suite and where the result goes.
-func (a archive) arguments(suite, target string) []string {
-	argv := []string{
-		"--components=" + strings.Join(a.components, ","),
-		`--aptopt=APT::Install-Recommends "false"`, `--aptopt=Acquire::Languages "none"`,
-	}
-	for _, o := range a.options {
-		argv = append(argv, "--aptopt="+o)
-	}
-	argv = append(argv, suite, target)
-	for _, s := range a.sources {
-		argv = append(argv, s.String())
-	}
-	return argv
-}
-
-// include lists what to install. netperf is asked for by a pattern, packages of that name that have a
-// version: apt does not mind when nothing matches.
-func (b *builder) include() []string {
-	list := sortedSet(append(append(nodePackages(), b.spec.Kernel), b.spec.Packages...))
-	return append(list, "~n^"+netperf+"$~V.")
 }
 
 // clean makes the root archive, in plain for the next steps and compressed for the store.
@@ -201,7 +196,9 @@ func (b *builder) initrd(ctx context.Context) error {
 	}
 	folder := path.Dir(depFile)
 	b.image.KernelVersion = path.Base(folder)
-	b.image.Packages = installed(found["var/lib/dpkg/status"])
+	if err := sameAsLocked(installed(found["var/lib/dpkg/status"]), b.image.Packages); err != nil {
+		return err
+	}
 	b.notes()
 
 	order := parseModulesDep(dep).order(initrdModules()...)
@@ -229,6 +226,28 @@ func (b *builder) initrd(ctx context.Context) error {
 		os.WriteFile(b.outFile(kernelFile), kernel, 0o644),
 		os.WriteFile(b.outFile(initrdFile), initrd.Bytes(), 0o644),
 	)
+}
+
+// sameAsLocked returns an error unless exactly what is locked was installed.
+func sameAsLocked(got, locked []Package) error {
+	list := func(packages []Package) (all []string) {
+		for _, p := range packages {
+			all = append(all, p.exactly())
+		}
+		return all
+	}
+	g, w := list(got), list(locked)
+	for _, p := range w {
+		if !slices.Contains(g, p) {
+			return fmt.Errorf("check what was installed: %s is locked and was not installed", p)
+		}
+	}
+	for _, p := range g {
+		if !slices.Contains(w, p) {
+			return fmt.Errorf("check what was installed: %s was installed and is not locked", p)
+		}
+	}
+	return nil
 }
 
 // notes says what the image lacks.

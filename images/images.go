@@ -61,9 +61,18 @@ type Spec struct {
 	Suite      string   `json:"suite"`                // Debian suite, such as bookworm (default)
 	Kernel     string   `json:"kernel"`               // package of the kernel; default linux-image-cloud-amd64
 	Mirror     string   `json:"mirror,omitempty"`     // default: the one that apt uses here
+	Snapshot   string   `json:"snapshot,omitempty"`   // take packages from the archive as it was then
 	Components []string `json:"components,omitempty"` // default: main
 	Packages   []string `json:"packages,omitempty"`   // beyond what the nodes need
 	Modules    []string `json:"modules,omitempty"`    // kernel modules of ours to build for the kernel: see [Modules]
+
+	// Disk is the path of a qcow2 to boot instead, with cloud-init on it and a boot loader, and SHA256 what
+	// it must be. The fields above, but for Name, are then empty. See [OpenDisk].
+	Disk   string `json:"disk,omitempty"`
+	SHA256 string `json:"sha256,omitempty"`
+
+	// Lock, where not nil, is obeyed: the image has exactly these packages, wherever they come from.
+	Lock *Lock `json:"-"`
 }
 
 // Image is a built image in a store. What is stored never changes.
@@ -78,23 +87,26 @@ type Image struct {
 	RootDigest string `json:"root_digest"`
 	Spec       Spec   `json:"spec"`
 
-	KernelVersion string            `json:"kernel_version"`  // as uname -r in the node
-	Packages      []Package         `json:"packages"`        // every installed package, by name
-	Sources       []string          `json:"sources"`         // the one-line apt sources it came from
-	Tools         map[string]string `json:"tools"`           // versions of the programs that built it
-	Files         []StoredFile      `json:"files"`           // what Digest covers
-	Notes         []string          `json:"notes,omitempty"` // what the image lacks and why, such as netperf
-	DiskSize      int64             `json:"disk_size"`       // bytes the node sees
-	Size          int64             `json:"size"`            // bytes in the store
+	KernelVersion string            `json:"kernel_version"`     // as uname -r in the node
+	Packages      []Package         `json:"packages"`           // every installed package, by name
+	Compiler      []Package         `json:"compiler,omitempty"` // what compiled Spec.Modules, by name
+	LockDigest    string            `json:"lock_digest"`        // [Lock.Digest] of both lists
+	Sources       []string          `json:"sources"`            // the one-line apt sources it came from
+	Tools         map[string]string `json:"tools"`              // versions of the programs that built it
+	Files         []StoredFile      `json:"files"`              // what Digest covers
+	Notes         []string          `json:"notes,omitempty"`    // what the image lacks and why, such as netperf
+	DiskSize      int64             `json:"disk_size"`          // bytes the node sees
+	Size          int64             `json:"size"`               // bytes in the store
 
 	dir string
 }
 
-// Package is an installed Debian package.
+// Package is one version of a Debian package.
 type Package struct {
 	Name         string `json:"name"`
 	Version      string `json:"version"`
 	Architecture string `json:"architecture"`
+	SHA256       string `json:"sha256"` // of its file
 }
 
 // StoredFile is one file of an image.
@@ -115,7 +127,12 @@ const (
 
 // Disk is the path of the root file system, a qcow2 with one ext4 and no partitions. It must not be
 // written: use an overlay or a copy.
-func (i Image) Disk() string { return filepath.Join(i.dir, diskFile) }
+func (i Image) Disk() string {
+	if i.FromDisk() {
+		return i.Spec.Disk
+	}
+	return filepath.Join(i.dir, diskFile)
+}
 
 // Kernel is the path of the kernel.
 func (i Image) Kernel() string { return filepath.Join(i.dir, kernelFile) }
@@ -126,12 +143,13 @@ func (i Image) Initrd() string { return filepath.Join(i.dir, initrdFile) }
 // Root is the path of the root file system as a gzip-compressed tar, for those who need single files of it.
 func (i Image) Root() string { return filepath.Join(i.dir, rootFile) }
 
+// Lock names the packages that the image was built from.
+func (i Image) Lock() Lock {
+	return Lock{Suite: i.Spec.Suite, Architecture: Architecture, Packages: i.Packages, Compiler: i.Compiler}
+}
+
 // Installed returns the version of an installed package.
 func (i Image) Installed(name string) (version string, ok bool) {
-	for _, p := range i.Packages {
-		if p.Name == name {
-			return p.Version, true
-		}
-	}
-	return "", false
+	p, ok := findPackage(i.Packages, name)
+	return p.Version, ok
 }

@@ -59,13 +59,9 @@ func compilerPackages() []string {
 // buildModules compiles the modules of the Spec in a root file system of their own, whose packages are
 // only unpacked and which goes away again: half a minute, and no compiler in the node. It returns
 // the options of mmdebstrap that put the modules into the image.
-func (b *builder) buildModules(ctx context.Context, from archive) ([]string, error) {
+func (b *builder) buildModules(ctx context.Context) ([]string, error) {
 	if len(b.spec.Modules) == 0 {
 		return nil, nil
-	}
-	headers, err := headersPackage(b.spec.Kernel)
-	if err != nil {
-		return nil, err
 	}
 	sources, built := b.workFile("modules"), b.workFile("built")
 	if err := b.writeModules(sources); err != nil {
@@ -74,12 +70,12 @@ func (b *builder) buildModules(ctx context.Context, from archive) ([]string, err
 	argv := append([]string{
 		"mmdebstrap", "--variant=extract", "--format=null",
 		"--hook-dir=/usr/share/mmdebstrap/hooks/maybe-merged-usr",
-		"--include=" + strings.Join(append(compilerPackages(), headers), ","),
+		"--include=" + names(b.image.Compiler),
 		"--extract-hook=ln -s mawk \"$1/usr/bin/awk\"", // what configuring the package would do
 		"--extract-hook=copy-in " + shellQuote(sources) + " /",
 		"--extract-hook=chroot \"$1\" sh /modules/build",
 		"--extract-hook=copy-out /built " + shellQuote(b.work),
-	}, from.arguments(b.spec.Suite, "/dev/null")...)
+	}, from(b.compilerPool(), "/dev/null")...)
 	if err := b.mmdebstrap(ctx, argv); err != nil {
 		return nil, fmt.Errorf("build kernel modules: %w", err)
 	}

@@ -20,7 +20,7 @@ var files embed.FS
 
 // recipeVersion changes when the same Spec would give another image for a reason that the digest of
 // a recipe does not see.
-const recipeVersion = 1
+const recipeVersion = 2
 
 // nodePackages are what the nodes of a testbed need, with the reason.
 func nodePackages() []string {
@@ -47,6 +47,23 @@ func nodePackages() []string {
 // netperf is not free by Debian's measure, so most archives lack it: it is taken where it is.
 const netperf = "netperf"
 
+// wanted lists what to install, for apt: what every Debian has, what nodes need, and what the Spec asks for.
+// netperf is asked for by a pattern, packages of that name that have a version: apt does not mind when
+// nothing matches.
+func (s Spec) wanted() []string {
+	list := sortedSet(append(append(nodePackages(), s.Kernel), s.Packages...))
+	return append(append([]string{"?essential"}, list...), "~n^"+netperf+"$~V.")
+}
+
+// wantedCompiler lists what compiling the modules of the Spec takes.
+func (s Spec) wantedCompiler() ([]string, error) {
+	if len(s.Modules) == 0 {
+		return nil, nil
+	}
+	headers, err := headersPackage(s.Kernel)
+	return append(compilerPackages(), headers), err
+}
+
 // withDefaults fills what was left out and puts lists in one order.
 func (s Spec) withDefaults() Spec {
 	if s.Suite == "" {
@@ -61,6 +78,9 @@ func (s Spec) withDefaults() Spec {
 	s.Components = sortedSet(s.Components)
 	s.Packages = sortedSet(s.Packages)
 	s.Modules = sortedSet(s.Modules)
+	if s.Snapshot != "" {
+		s.Snapshot = stamp(s.Snapshot)
+	}
 	return s
 }
 
@@ -79,6 +99,9 @@ var (
 
 // Validate returns every mistake in the Spec, joined.
 func (s Spec) Validate() error {
+	if s.Disk != "" {
+		return fmt.Errorf("image %q: it is a disk: there is nothing to build", s.Name)
+	}
 	s = s.withDefaults()
 	var errs []error
 	bad := func(format string, args ...any) {
@@ -107,6 +130,16 @@ func (s Spec) Validate() error {
 			bad("%w", err)
 		}
 	}
+	if s.Snapshot != "" {
+		if err := checkSnapshot(s.Snapshot); err != nil {
+			bad("%w", err)
+		}
+	}
+	if s.Lock != nil {
+		if err := s.Lock.Validate(); err != nil {
+			bad("lock: %w", err)
+		}
+	}
 	if s.Mirror != "" {
 		if u, err := url.Parse(s.Mirror); err != nil || u.Scheme == "" || strings.ContainsAny(s.Mirror, " \t\n[]") {
 			bad("mirror = %q: use the address of a Debian archive, such as https://mirror.example/debian", s.Mirror)
@@ -115,9 +148,27 @@ func (s Spec) Validate() error {
 	return errors.Join(errs...)
 }
 
+// Request names what is asked for and the recipe of this program, and leaves out what a [Lock] says
+// better: where packages come from.
+func (s Spec) Request() string {
+	s.Mirror, s.Snapshot = "", ""
+	return s.digest()
+}
+
 // Digest names what is asked for: the Spec without its name and with its defaults, and the recipe
-// of this program. It says nothing about versions of packages: [Image.Digest] does.
+// of this program. Without a Lock it says nothing about versions of packages: [Image.Digest] does.
 func (s Spec) Digest() string {
+	if s.Lock == nil {
+		return s.digest()
+	}
+	sum := sha256.Sum256([]byte(s.Request() + " " + s.Lock.Digest()))
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+func (s Spec) digest() string {
+	if s.Disk != "" {
+		return "sha256:" + s.SHA256
+	}
 	s = s.withDefaults()
 	s.Name = ""
 	h := sha256.New()

@@ -44,11 +44,13 @@ func TestValidateNamesEveryMistake(t *testing.T) {
 		Name: "x", Suite: "--bad", Kernel: "-o", Mirror: "not an address", Components: []string{"main universe"},
 		Packages: []string{"a b", "?exact-name(x)", "pkg=1.0"},
 		Modules:  []string{"../files"},
+		Snapshot: "yesterday",
+		Lock:     &Lock{Suite: "bookworm", Architecture: "arm64"},
 	}.Validate()
 	if err == nil {
 		t.Fatal("accepted")
 	}
-	for _, text := range []string{`"--bad"`, `"-o"`, `"not an address"`, `"main universe"`, `"a b"`, `"?exact-name(x)"`, `"pkg=1.0"`, `"../files"`, "linux-image-…"} {
+	for _, text := range []string{`"--bad"`, `"-o"`, `"not an address"`, `"main universe"`, `"a b"`, `"?exact-name(x)"`, `"pkg=1.0"`, `"../files"`, "linux-image-…", `"yesterday"`, `"arm64"`, "no packages"} {
 		if !strings.Contains(err.Error(), text) {
 			t.Errorf("%s is not named in:\n%v", text, err)
 		}

@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -61,12 +62,26 @@ func tinyRoot(t testing.TB, when time.Time) []byte {
 	add(tar.Header{Typeflag: tar.TypeLink, Name: "./usr/bin/hard", Linkname: "./usr/bin/busybox", Mode: 0o755}, "")
 	add(tar.Header{Typeflag: tar.TypeReg, Name: "./usr/lib/modules/6.1.0/modules.dep"}, "kernel/virtio_pci.ko:\n")
 	add(tar.Header{Typeflag: tar.TypeReg, Name: "./usr/lib/modules/6.1.0/kernel/virtio_pci.ko"}, "module")
-	add(tar.Header{Typeflag: tar.TypeReg, Name: "./var/lib/dpkg/status"}, "Package: nftables\nStatus: install ok installed\nVersion: 1\nArchitecture: amd64\n")
+	add(tar.Header{Typeflag: tar.TypeReg, Name: "./var/lib/dpkg/status"}, tinyStatus())
 	add(tar.Header{Typeflag: tar.TypeReg, Name: "./var/log/dpkg.log"}, when.String())
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
 	return b.Bytes()
+}
+
+// tinyPackages are what [tinyRoot] says that it has: what every image is asked to have.
+func tinyPackages() []string {
+	return append([]string{"base-files", "linux-image-cloud-amd64"}, nodePackages()...)
+}
+
+// tinyStatus is dpkg's status file for them, all of version 1.
+func tinyStatus() string {
+	var b strings.Builder
+	for _, name := range tinyPackages() {
+		fmt.Fprintf(&b, "Package: %s\nStatus: install ok installed\nVersion: 1\nArchitecture: amd64\n\n", name)
+	}
+	return b.String()
 }
 
 func TestNormalise(t *testing.T) {

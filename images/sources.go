@@ -9,12 +9,13 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"time"
 )
 
 // source is one line of an apt sources.list.
 type source struct {
 	uri, suite, signedBy string
-	trusted              bool
+	dated                bool // as it was at some time: that its Release file has expired is no wonder
 	components           []string
 }
 
@@ -24,8 +25,8 @@ func (s source) String() string {
 	if s.signedBy != "" {
 		options = append(options, "signed-by="+s.signedBy)
 	}
-	if s.trusted {
-		options = append(options, "trusted=yes")
+	if s.dated {
+		options = append(options, "check-valid-until=no")
 	}
 	line := "deb "
 	if len(options) > 0 {
@@ -34,13 +35,58 @@ func (s source) String() string {
 	return line + s.uri + " " + s.suite + " " + strings.Join(s.components, " ")
 }
 
-// sources returns the sources to build spec from. None means that the bootstrap tool's own default
-// is used, as on a machine whose apt knows no such Debian suite (Ubuntu).
+// sources returns the sources to build spec from: the mirror that it names, or dated archives, or those of
+// this machine's apt, or, where that knows no such Debian suite (Ubuntu), Debian's own.
 func sources(ctx context.Context, spec Spec) ([]source, error) {
-	if spec.Mirror != "" {
+	switch {
+	case spec.Mirror != "" && spec.Snapshot != "":
+		return []source{{uri: strings.TrimRight(spec.Mirror, "/") + "/" + stamp(spec.Snapshot) + "/", suite: spec.Suite, dated: true, components: spec.Components}}, nil
+	case spec.Mirror != "":
 		return []source{{uri: spec.Mirror, suite: spec.Suite, components: spec.Components}}, nil
+	case spec.Snapshot != "":
+		return debian(spec, snapshots, "/"+stamp(spec.Snapshot)+"/"), nil
 	}
-	return aptSources(ctx, spec)
+	found, err := aptSources(ctx, spec)
+	if err == nil && found == nil {
+		found = debian(spec, mirrors, "/")
+	}
+	return found, err
+}
+
+// Where Debian's archives are, and where they are kept as they were at any time.
+const (
+	mirrors   = "http://deb.debian.org/"
+	snapshots = "http://snapshot.debian.org/archive/"
+)
+
+// debian are the release, its updates and its security fixes, below one address.
+func debian(spec Spec, base, tail string) []source {
+	archive := func(name, suite string) source {
+		return source{uri: base + name + tail, suite: suite, dated: base == snapshots, components: spec.Components}
+	}
+	return []source{archive("debian", spec.Suite), archive("debian", spec.Suite+"-updates"), archive("debian-security", spec.Suite+"-security")}
+}
+
+// The ways to write the time of a dated archive: a day, and what archives call their folders.
+const (
+	snapshotDay   = "2006-01-02"
+	snapshotStamp = "20060102T150405Z"
+)
+
+// stamp is a time as archives call their folders.
+func stamp(snapshot string) string {
+	if t, err := time.Parse(snapshotDay, snapshot); err == nil {
+		return t.Format(snapshotStamp)
+	}
+	return snapshot
+}
+
+// checkSnapshot returns what is wrong with the time of a dated archive.
+func checkSnapshot(snapshot string) error {
+	if _, err := time.Parse(snapshotStamp, stamp(snapshot)); err != nil {
+		return fmt.Errorf("snapshot = %q: use a day, such as 2026-01-31, or a time, such as 20260131T120000Z", snapshot)
+	}
+	return nil
 }
 
 // aptSources asks apt, with options before its verb. Where `apt-get update` never ran, apt knows only
@@ -124,40 +170,6 @@ func stanzas(text []byte) []map[string]string {
 	}
 	end()
 	return all
-}
-
-// fetchOptions are the parts of this machine's apt configuration that say how to reach an archive:
-// proxies, certificates, credentials, clocks. The bootstrap tool does not read them by itself.
-func fetchOptions(ctx context.Context) ([]string, error) {
-	out, err := exec.CommandContext(ctx, "apt-config", "dump").Output()
-	if err != nil {
-		return nil, fmt.Errorf("ask apt for its configuration: %w", err)
-	}
-	return matchOptions(out), nil
-}
-
-// matchOptions filters what `apt-config dump` prints, one `Name::Space "value";` a line.
-func matchOptions(dump []byte) []string {
-	wanted := []string{
-		"Acquire::http", "Acquire::https", "Acquire::ftp", "Acquire::tor", "Acquire::mirror", "Acquire::proxy",
-		"Acquire::Check-", "Acquire::Max-FutureTime", "Acquire::Min-ValidTime", "Acquire::Max-ValidTime",
-		"Acquire::Retries", "Acquire::ForceIPv", "Acquire::By-Hash", "Acquire::Queue-", "Acquire::AllowInsecure",
-		"Acquire::AllowWeak", "Acquire::AllowDowngrade",
-	}
-	var options []string
-	for line := range strings.Lines(string(dump)) {
-		line = strings.TrimSpace(line)
-		if slices.ContainsFunc(wanted, func(p string) bool {
-			return len(line) >= len(p) && strings.EqualFold(line[:len(p)], p)
-		}) && !strings.HasSuffix(line, ` "";`) {
-			options = append(options, line)
-		}
-	}
-	return append(options,
-		// Files with the passwords of archives; apt does not mind when they are missing.
-		`Dir::Etc::netrc "/etc/apt/auth.conf";`,
-		`Dir::Etc::netrcparts "/etc/apt/auth.conf.d/";`,
-	)
 }
 
 // installed reads dpkg's status file.

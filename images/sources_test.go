@@ -114,29 +114,31 @@ func TestNamedMirrorIsTheOnlySource(t *testing.T) {
 	}
 }
 
-func TestOptionsSayHowToReachAnArchive(t *testing.T) {
-	got := matchOptions([]byte(`APT "";
-APT::Architecture "amd64";
-Acquire "";
-Acquire::http "";
-Acquire::http::Proxy "http://proxy.example:3142";
-acquire::HTTPS::CaInfo "/etc/ssl/own.pem";
-Acquire::http::Proxy::direct.example "DIRECT";
-Acquire::Check-Valid-Until "false";
-Acquire::Languages:: "none";
-Acquire::GzipIndexes "true";
-Acquire::Changelogs::URI::Origin::Debian "https://example/";
-`))
-	want := []string{
-		`Acquire::http::Proxy "http://proxy.example:3142";`,
-		`acquire::HTTPS::CaInfo "/etc/ssl/own.pem";`,
-		`Acquire::http::Proxy::direct.example "DIRECT";`,
-		`Acquire::Check-Valid-Until "false";`,
-		`Dir::Etc::netrc "/etc/apt/auth.conf";`,
-		`Dir::Etc::netrcparts "/etc/apt/auth.conf.d/";`,
-	}
-	if !slices.Equal(got, want) {
-		t.Errorf("got %q\nwant %q", got, want)
+func TestDatedArchives(t *testing.T) {
+	for _, test := range []struct {
+		spec Spec
+		want []string
+	}{
+		{Spec{Snapshot: "2026-01-31"}, []string{
+			"deb [check-valid-until=no] http://snapshot.debian.org/archive/debian/20260131T000000Z/ bookworm main",
+			"deb [check-valid-until=no] http://snapshot.debian.org/archive/debian/20260131T000000Z/ bookworm-updates main",
+			"deb [check-valid-until=no] http://snapshot.debian.org/archive/debian-security/20260131T000000Z/ bookworm-security main",
+		}},
+		{Spec{Snapshot: "20260131T120000Z", Mirror: "http://mirror.example/dated/debian/"}, []string{
+			"deb [check-valid-until=no] http://mirror.example/dated/debian/20260131T120000Z/ bookworm main",
+		}},
+	} {
+		found, err := sources(t.Context(), test.spec.withDefaults())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, s := range found {
+			got = append(got, s.String())
+		}
+		if !slices.Equal(got, test.want) {
+			t.Errorf("got %q, want %q", got, test.want)
+		}
 	}
 }
 
@@ -158,7 +160,7 @@ Status: install ok installed
 Architecture: all
 Version: 3
 `))
-	want := []Package{{"a", "3", "all"}, {"b", "2:1.0-1", "amd64"}}
+	want := []Package{{"a", "3", "all", ""}, {"b", "2:1.0-1", "amd64", ""}}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}

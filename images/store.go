@@ -72,7 +72,80 @@ func (s *Store) path(elem ...string) string {
 // hexOf is a digest without the name of its algorithm.
 func hexOf(digest string) string { return strings.TrimPrefix(digest, "sha256:") }
 
-// Build returns the image for spec: the stored one if it was built before, else a new one. Of several
+// Resolve returns what an image for spec would be built from today: what its archive has, in the versions
+// of keep where it has those. spec.Lock does not count. Packages of keep that the image would have in
+// another version, because the archive no longer has that one, are a [LockError].
+func (s *Store) Resolve(ctx context.Context, spec Spec, keep Lock) (Lock, error) {
+	spec.Lock = nil
+	if err := spec.Validate(); err != nil {
+		return Lock{}, err
+	}
+	unlock, err := s.lock(ctx, hexOf(spec.Digest()), func() {})
+	if err != nil {
+		return Lock{}, fmt.Errorf("choose packages: wait for another build: %w", err)
+	}
+	defer unlock()
+	return s.choose(ctx, spec, keep)
+}
+
+// choose is Resolve; the caller holds the lock of spec.
+func (s *Store) choose(ctx context.Context, spec Spec, keep Lock) (_ Lock, err error) {
+	if _, err := toolVersions(ctx, tools(os.Geteuid() == 0)); err != nil {
+		return Lock{}, err
+	}
+	if err := s.sweep(hexOf(spec.Digest())); err != nil {
+		return Lock{}, err
+	}
+	tmp, err := os.MkdirTemp(s.path("tmp"), hexOf(spec.Digest())+".")
+	if err != nil {
+		return Lock{}, hint(fmt.Errorf("choose packages: %w", err))
+	}
+	defer func() { err = errors.Join(err, removeTree(tmp)) }()
+	lock, err := choosePackages(ctx, tmp, spec.withDefaults(), keep)
+	if err != nil {
+		return Lock{}, hint(err)
+	}
+	return lock, nil
+}
+
+// choosePackages does so in a folder that the caller removes.
+func choosePackages(ctx context.Context, dir string, spec Spec, keep Lock) (Lock, error) {
+	compiler, err := spec.wantedCompiler()
+	if err != nil {
+		return Lock{}, err
+	}
+	a, _, err := newApt(ctx, filepath.Join(dir, "apt"), spec, slices.Concat(keep.Packages, keep.Compiler), nil)
+	if err != nil {
+		return Lock{}, err
+	}
+	lock := Lock{Suite: spec.Suite, Architecture: Architecture}
+	if lock.Packages, err = a.choose(ctx, spec.wanted()); err != nil {
+		return Lock{}, err
+	}
+	if len(compiler) > 0 {
+		if lock.Compiler, err = a.choose(ctx, compiler); err != nil {
+			return Lock{}, err
+		}
+	}
+	if err := errors.Join(kept(keep.Packages, lock.Packages), kept(keep.Compiler, lock.Compiler)); err != nil {
+		return Lock{}, err
+	}
+	return lock, lock.Validate()
+}
+
+// kept returns a [LockError] if a package of before is now there in another version or with another content.
+func kept(before, now []Package) error {
+	var still []Package
+	for _, p := range before {
+		if _, ok := findPackage(now, p.Name); ok {
+			still = append(still, p)
+		}
+	}
+	return differences(still, now)
+}
+
+// Build returns the image for spec: the stored one if it was built before, else a new one. Without a Lock
+// that is the last one that was built without, whatever its archive has by now. Of several
 // builds of the same spec at once, in this or other processes, one builds and the others wait.
 // A build that fails or is cancelled leaves nothing behind. progress may be nil; it is called from
 // one goroutine at a time.
@@ -96,7 +169,28 @@ func (s *Store) Build(ctx context.Context, spec Spec, progress func(Progress)) (
 	if image, err := s.Lookup(spec); !errors.Is(err, fs.ErrNotExist) {
 		return image, err
 	}
+	if spec.Lock == nil {
+		return s.buildUnlocked(ctx, spec, progress)
+	}
 	return s.build(ctx, spec, progress)
+}
+
+// buildUnlocked builds what the archive has; the caller holds the lock of spec.
+func (s *Store) buildUnlocked(ctx context.Context, spec Spec, progress func(Progress)) (Image, error) {
+	lock, err := s.choose(ctx, spec, Lock{})
+	if err != nil {
+		return Image{}, fmt.Errorf("build image: %w", err)
+	}
+	locked := spec
+	locked.Lock = &lock
+	image, err := s.Build(ctx, locked, progress)
+	if err != nil {
+		return Image{}, err
+	}
+	if err := s.point(spec.Digest(), image); err != nil {
+		return Image{}, hint(fmt.Errorf("store image: %w", err))
+	}
+	return s.Lookup(spec)
 }
 
 // build builds spec; the caller holds its lock.
@@ -132,8 +226,13 @@ func (s *Store) adopt(dir string, image Image) error {
 	if err != nil && !errors.Is(err, unix.EEXIST) && !errors.Is(err, unix.ENOTEMPTY) {
 		return err
 	} // else another Spec gave the same content, which is as good
-	link := s.path("specs", hexOf(image.SpecDigest))
-	fresh := link + ".new" // ours alone: the caller holds the lock
+	return s.point(image.SpecDigest, image)
+}
+
+// point makes an image the one for a Spec's digest; the caller holds the lock of that.
+func (s *Store) point(digest string, image Image) error {
+	link := s.path("specs", hexOf(digest))
+	fresh := link + ".new"
 	if err := os.Remove(fresh); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -226,6 +325,9 @@ func (s *Store) Lookup(spec Spec) (Image, error) {
 		return Image{}, err
 	}
 	image.Spec.Name = spec.Name
+	if spec.Lock != nil {
+		image.LockDigest = spec.Lock.Digest() // several locks may give one image
+	}
 	return image, nil
 }
 

@@ -24,6 +24,7 @@ type tool struct {
 func tools(root bool) []tool {
 	all := []tool{
 		{"apt-get", "apt", []string{"--version"}},
+		{"apt-cache", "apt", []string{"--version"}},
 		{"mmdebstrap", "mmdebstrap", []string{"--version"}},
 		{"tar", "tar", []string{"--version"}},
 		{"mke2fs", "e2fsprogs", []string{"-V"}},
@@ -73,6 +74,7 @@ func lookPath(name string) (string, error) {
 // command is one run of a tool.
 type command struct {
 	argv  []string
+	dir   string   // where it runs; "": here
 	env   []string // beyond this process's
 	stdin string
 	line  func(string) // gets each line of output as it comes; may be nil
@@ -107,6 +109,7 @@ func (c command) runAs(ctx context.Context, attr syscall.SysProcAttr) error {
 	}
 	cmd := exec.CommandContext(ctx, path, c.argv[1:]...)
 	cmd.Env = append(append(os.Environ(), "LC_ALL=C", "TZ=UTC"), c.env...)
+	cmd.Dir = c.dir
 	cmd.Stdin = strings.NewReader(c.stdin)
 	log := &lineWriter{line: c.line}
 	cmd.Stdout, cmd.Stderr = log, log
@@ -150,6 +153,10 @@ func indent(s string) string {
 
 // hint adds what to do next to an error of a build, where the cause is one that users meet.
 func hint(err error) error {
+	var advised interface{ hint() string }
+	if errors.As(err, &advised) {
+		return fmt.Errorf("%w\nhint: %s", err, advised.hint())
+	}
 	var failed *toolError
 	text := err.Error()
 	if errors.As(err, &failed) {
@@ -163,6 +170,7 @@ func hint(err error) error {
 		{"does not have a Release file", "check suite and mirror: this archive does not have the suite"},
 		{"NO_PUBKEY", "install the archive's keys: `apt-get install debian-archive-keyring`"},
 		{"Could not resolve", "check the network, or name a mirror that can be reached in the image block"},
+		{"is not signed", "install the archive's keys, in /etc/apt/trusted.gpg.d"},
 		{"Could not connect", "check the network and apt's proxy, or name a mirror that can be reached in the image block"},
 		{"unable to pick chroot mode", "without root a range of user ids is needed: `apt-get install uidmap` and a line in /etc/subuid and /etc/subgid; or build as root"},
 		{"newuidmap", "without root a range of user ids is needed: `apt-get install uidmap` and a line in /etc/subuid and /etc/subgid; or build as root"},

@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -345,11 +344,11 @@ func equal(a, b record.Record) (bool, error) {
 func (c *cli) exactMachines(ctx context.Context, cfg *config.Config) (map[string]exact.Machine, map[string]record.Image, error) {
 	machines, booted := map[string]exact.Machine{}, map[string]record.Image{}
 	for _, level := range cfg.ImageLevels() {
-		machine, digest, err := c.exactMachine(ctx, cfg.ImageCalled(level))
+		machine, image, err := c.exactMachine(ctx, cfg, cfg.ImageCalled(level))
 		if err != nil {
 			return nil, nil, err
 		}
-		machines[level], booted[level] = machine, record.Image{Digest: digest}
+		machines[level], booted[level] = machine, imageRecord(image)
 	}
 	return machines, booted, nil
 }
@@ -372,56 +371,33 @@ func parametersOf(machines map[string]exact.Machine) (map[string]string, error) 
 	return all, nil
 }
 
-// exactMachine is the machine of an image, with the digest of that.
-func (c *cli) exactMachine(ctx context.Context, spec images.Spec) (exact.Machine, string, error) {
+// exactMachine is the machine of an image, with that.
+func (c *cli) exactMachine(ctx context.Context, cfg *config.Config, spec images.Spec) (exact.Machine, images.Image, error) {
+	if spec.Disk != "" {
+		return exact.Machine{}, images.Image{}, usagef("image %s is a disk: the machine of provider exact has none: it takes programs and modules from an image that is built from packages", spec.Name)
+	}
 	// What is quick to find missing is looked for before an image is built.
 	if _, err := exact.New(ctx, exact.Bundle{}); err != nil {
-		return exact.Machine{}, "", err
+		return exact.Machine{}, images.Image{}, err
 	}
-	image, err := c.imageForExact(ctx, spec)
+	image, err := c.image(ctx, cfg, spec)
 	if err != nil {
-		return exact.Machine{}, "", fmt.Errorf("build image %s: %w", spec.Name, err)
+		return exact.Machine{}, images.Image{}, fmt.Errorf("build image %s: %w", spec.Name, err)
 	}
 	exe, err := os.Executable()
 	if err != nil {
-		return exact.Machine{}, "", fmt.Errorf("find this program's own file: %w", err)
+		return exact.Machine{}, images.Image{}, fmt.Errorf("find this program's own file: %w", err)
 	}
 	store, err := openStore()
 	if err != nil {
-		return exact.Machine{}, "", err
+		return exact.Machine{}, images.Image{}, err
 	}
 	bundle, err := exact.NewBundle(image, exe, filepath.Join(filepath.Dir(store.Dir()), "exact"))
 	if err != nil {
-		return exact.Machine{}, "", err
+		return exact.Machine{}, images.Image{}, err
 	}
 	machine, err := exact.New(ctx, bundle)
-	return machine, image.Digest, err
-}
-
-// imageForExact finds an image among this user's, then among root's, which anybody may read; else it
-// builds one.
-func (c *cli) imageForExact(ctx context.Context, spec images.Spec) (images.Image, error) {
-	image, err := c.findImage(spec)
-	if errors.Is(err, fs.ErrNotExist) {
-		return c.image(ctx, spec)
-	}
-	return image, err
-}
-
-// findImage is imageForExact without the building; the error wraps fs.ErrNotExist when none is there.
-func (c *cli) findImage(spec images.Spec) (images.Image, error) {
-	store, err := openStore()
-	if err != nil {
-		return images.Image{}, err
-	}
-	image, err := store.Lookup(spec)
-	if !errors.Is(err, fs.ErrNotExist) {
-		return image, err
-	}
-	if system, openErr := images.Open(images.SystemDir); openErr == nil {
-		return system.Lookup(spec)
-	}
-	return images.Image{}, err
+	return machine, image, err
 }
 
 // noTestbed says why verbs that work on a testbed by hand do not know provider exact.
@@ -439,7 +415,7 @@ func (c *cli) exactFindings(ctx context.Context, cfg *config.Config) []finding {
 	var all []finding
 	for _, level := range cfg.ImageLevels() {
 		spec := cfg.ImageCalled(level)
-		if _, err := c.findImage(spec); err != nil {
+		if _, err := c.findImage(ctx, cfg, spec); err != nil {
 			all = append(all, finding{Subject: subjectOf("image", level), Grade: worse, Found: "not built yet, so no machine was started", Mend: "rampart image build"})
 			continue
 		}
@@ -467,7 +443,7 @@ func exactFailed(err error) []finding {
 
 // exactTrial is what one machine says.
 func (c *cli) exactTrial(ctx context.Context, cfg *config.Config, level string) []finding {
-	machine, _, err := c.exactMachine(ctx, cfg.ImageCalled(level))
+	machine, _, err := c.exactMachine(ctx, cfg, cfg.ImageCalled(level))
 	if err != nil {
 		return exactFailed(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 	"text/tabwriter"
 
@@ -21,19 +22,24 @@ func (c *cli) imageCommand() *cobra.Command {
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	var flags configFlags
+	var update bool
 	build := &cobra.Command{
 		Use:   "build",
 		Short: "Build the images of the configuration, unless they are there",
-		Args:  arguments(0, 0),
+		Long: "Build the images of the configuration, unless they are there.\n\n" +
+			"The first build writes down what an image is made of in " + config.LockName + ", beside the\n" +
+			"configuration; every later one, anywhere, takes exactly that. --update moves it.",
+		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := flags.load()
 			if err != nil {
 				return err
 			}
-			return c.buildImages(cmd.Context(), cfg)
+			return c.buildImages(cmd.Context(), cfg, update)
 		},
 	}
 	flags.add(build)
+	build.Flags().BoolVar(&update, "update", false, "lock the images to what their archives have now, and build that")
 	c.jsonFlag(build)
 	list := &cobra.Command{
 		Use:   "ls",
@@ -53,12 +59,23 @@ func (c *cli) imageCommand() *cobra.Command {
 }
 
 // buildImages builds every image that the configuration boots. Of several, each line begins with the name.
-func (c *cli) buildImages(ctx context.Context, cfg *config.Config) error {
-	var built []images.Image
+func (c *cli) buildImages(ctx context.Context, cfg *config.Config, update bool) error {
+	var specs []images.Spec
 	for _, level := range cfg.ImageLevels() {
-		image, err := c.image(ctx, cfg.ImageCalled(level))
+		specs = append(specs, cfg.ImageCalled(level))
+	}
+	change := c.tidy
+	if update {
+		change = c.move
+	}
+	if err := change(ctx, cfg, specs); err != nil {
+		return err
+	}
+	var built []images.Image
+	for _, spec := range specs {
+		image, err := c.image(ctx, cfg, spec)
 		if err != nil {
-			return err
+			return fmt.Errorf("build image %s: %w", spec.Name, err)
 		}
 		built = append(built, image)
 	}
@@ -87,11 +104,23 @@ func openStore() (*images.Store, error) {
 	return store, withHint(err, "set XDG_CACHE_HOME to a folder that this user may write to")
 }
 
-// image returns the image of a Spec, building it where it is not there yet.
-func (c *cli) image(ctx context.Context, spec images.Spec) (images.Image, error) {
+// image returns the image of a block of a configuration, building it where it is not there yet from what
+// the configuration's lock file says.
+func (c *cli) image(ctx context.Context, cfg *config.Config, spec images.Spec) (images.Image, error) {
+	if spec.Disk != "" {
+		return images.OpenDisk(ctx, spec)
+	}
 	store, err := openStore()
 	if err != nil {
 		return images.Image{}, err
+	}
+	if file := lockFileOf(cfg); file.path != "" {
+		if spec, err = c.pin(ctx, store, file, spec); err != nil {
+			return images.Image{}, err
+		}
+	}
+	if image, err := lookUp(store, spec); !errors.Is(err, fs.ErrNotExist) {
+		return image, err
 	}
 	step := 0
 	return store.Build(ctx, spec, func(p images.Progress) {
@@ -100,6 +129,35 @@ func (c *cli) image(ctx context.Context, spec images.Spec) (images.Image, error)
 			c.sayf("image: step %d of %d: %s", p.Step, p.Steps, p.Name)
 		}
 	})
+}
+
+// findImage is image without building or writing anything. The error wraps fs.ErrNotExist when it was not built
+// yet.
+func (c *cli) findImage(ctx context.Context, cfg *config.Config, spec images.Spec) (images.Image, error) {
+	if spec.Disk != "" {
+		return images.OpenDisk(ctx, spec)
+	}
+	spec, _, err := lockFileOf(cfg).apply(spec)
+	if err != nil {
+		return images.Image{}, err
+	}
+	store, err := openStore()
+	if err != nil {
+		return images.Image{}, err
+	}
+	return lookUp(store, spec)
+}
+
+// lookUp looks among this user's images, then among root's, which anybody may read.
+func lookUp(store *images.Store, spec images.Spec) (images.Image, error) {
+	image, err := store.Lookup(spec)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return image, err
+	}
+	if system, openErr := images.Open(images.SystemDir); openErr == nil {
+		return system.Lookup(spec)
+	}
+	return images.Image{}, err
 }
 
 func (c *cli) listImages() error {

@@ -83,6 +83,6 @@ func keptDigest(provider chosenProvider, spec testbed.Spec) string {
 	if err != nil {
 		panic("a testbed.Spec is always encodable: " + err.Error())
 	}
-	sum := sha256.Sum256(append([]byte(provider.name+"\n"+provider.image+"\n"), text...))
+	sum := sha256.Sum256(append([]byte(provider.name+"\n"+provider.image.Digest+"\n"), text...))
 	return hex.EncodeToString(sum[:])
 }

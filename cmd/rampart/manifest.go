@@ -10,6 +10,7 @@ import (
 
 	"github.com/rampart-bench/rampart/experiments"
 	"github.com/rampart-bench/rampart/experiments/record"
+	"github.com/rampart-bench/rampart/images"
 	"github.com/rampart-bench/rampart/testbed"
 )
 
@@ -26,10 +27,17 @@ func (s *study) manifest(ctx context.Context, exe string) (record.Manifest, erro
 	}
 	booted := map[string]record.Image{}
 	for _, level := range s.cfg.ImageLevels() {
-		booted[level] = record.Image{Digest: s.bench.provider(level).image}
+		booted[level] = imageRecord(s.bench.provider(level).image)
 	}
-	booted[s.bench.image] = record.Image{Digest: booted[s.bench.image].Digest, Nodes: nodes}
+	mine := booted[s.bench.image]
+	mine.Nodes = nodes
+	booted[s.bench.image] = mine
 	return s.provenance(ctx, s.bench.current.Features(), booted)
+}
+
+// imageRecord is what the manifest has of an image before anything booted from it.
+func imageRecord(image images.Image) record.Image {
+	return record.Image{Digest: image.Digest, Lock: image.LockDigest}
 }
 
 // booted takes down what the nodes of an image say of themselves when they are first up. It is nil where
@@ -52,7 +60,9 @@ func describeNodes(folder *record.Folder, image string, nodes map[string]record.
 		manifest.Nodes = nodes
 	case image != "" && len(manifest.Images[image].Nodes) == 0:
 		manifest.Images = maps.Clone(manifest.Images)
-		manifest.Images[image] = record.Image{Digest: manifest.Images[image].Digest, Nodes: nodes}
+		described := manifest.Images[image]
+		described.Nodes = nodes
+		manifest.Images[image] = described
 	default:
 		return nil
 	}
@@ -71,6 +81,7 @@ func (s *study) provenance(ctx context.Context, features testbed.Features, boote
 		ConfigDigest:  s.cfg.Digest,
 		PlanDigests:   planDigests(s.schedules),
 		Image:         booted[""].Digest,
+		ImageLock:     booted[""].Lock,
 		Clock:         string(features.Clock),
 		Provider:      features.Provider,
 		Host:          experiments.DescribeMachine(ctx),

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 
 	"github.com/rampart-bench/rampart/config"
+	"github.com/rampart-bench/rampart/images"
 	"github.com/rampart-bench/rampart/testbed"
 	"github.com/rampart-bench/rampart/testbed/exact"
 	"github.com/rampart-bench/rampart/testbed/libvirt"
@@ -24,7 +26,7 @@ const (
 type chosenProvider struct {
 	testbed.Provider
 	name  string
-	image string // digest
+	image images.Image
 }
 
 // close lets go of what the provider holds, such as its connection to libvirt.
@@ -159,7 +161,7 @@ func (c *cli) libvirtWithImage(ctx context.Context, cfg *config.Config, after fa
 	if err := errors.Join(bare.Reach(ctx), bare.Close()); err != nil {
 		return chosenProvider{}, err
 	}
-	image, err := c.image(ctx, cfg.Image)
+	image, err := c.image(ctx, cfg, cfg.Image)
 	if err != nil {
 		return chosenProvider{}, fmt.Errorf("build image %s: %w", cfg.Image.Name, err)
 	}
@@ -167,7 +169,7 @@ func (c *cli) libvirtWithImage(ctx context.Context, cfg *config.Config, after fa
 	if err != nil {
 		return chosenProvider{}, err
 	}
-	return chosenProvider{Provider: provider, name: libvirt.Name, image: image.Digest}, nil
+	return chosenProvider{Provider: provider, name: libvirt.Name, image: image}, nil
 }
 
 // everyProvider lists the providers that testbeds may have come from, for verbs that find testbeds
@@ -193,16 +195,17 @@ func (c *cli) libvirtFindings(ctx context.Context, cfg *config.Config) []finding
 	}
 	image := libvirt.Image{}
 	var all []finding
-	store, err := openStore()
-	if err != nil {
-		return broken(err)
-	}
 	for _, level := range cfg.ImageLevels() {
 		f := finding{Subject: subjectOf("image", level), Grade: good}
-		if stored, err := store.Lookup(cfg.ImageCalled(level)); err == nil {
+		spec := cfg.ImageCalled(level)
+		stored, err := c.findImage(ctx, cfg, spec)
+		switch {
+		case err == nil:
 			image = libvirt.FromStore(stored)
 			f.Found = shortDigest(stored.Digest)
-		} else {
+		case !errors.Is(err, fs.ErrNotExist) || spec.Disk != "":
+			f.Grade, f.Found = bad, err.Error()
+		default:
 			f.Grade, f.Found, f.Mend = worse, "not built yet, so KVM was not tried", "rampart image build"
 		}
 		all = append(all, f)

@@ -103,7 +103,8 @@ type Manifest struct {
 	Testbed       json.RawMessage        `json:"testbed"`      // testbed.Spec
 	Features      json.RawMessage        `json:"features"`     // testbed.Features
 	Image         string                 `json:"image,omitempty"`
-	Images        map[string]Image       `json:"images,omitempty"` // by name, where image is a factor
+	ImageLock     string                 `json:"image_lock,omitempty"` // digest of the packages that Image was built from
+	Images        map[string]Image       `json:"images,omitempty"`     // by name, where image is a factor
 	Clock         string                 `json:"clock"`
 	Provider      string                 `json:"provider"`
 	Host          Environment            `json:"host"`
@@ -116,6 +117,7 @@ type Manifest struct {
 // Image is one that a matrix names, with the nodes that booted from it.
 type Image struct {
 	Digest string                 `json:"digest"`
+	Lock   string                 `json:"lock,omitempty"`  // digest of the packages that it was built from
 	Nodes  map[string]Environment `json:"nodes,omitempty"` // once they have been up
 }
 

@@ -1,0 +1,100 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rampart-bench/rampart/images"
+)
+
+func exampleLocks() Locks {
+	p := func(name, version string) images.Package {
+		return images.Package{Name: name, Version: version, Architecture: "amd64", SHA256: strings.Repeat("0f", 32)}
+	}
+	when := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+	return Locks{
+		"b": {Request: "sha256:1", Locked: when, Lock: images.Lock{
+			Suite: "trixie", Architecture: "amd64", Packages: []images.Package{p("dash", "0.5.12-2"), p("libstdc++6", "1:2~x+b1")}, Compiler: []images.Package{p("make", "4.3")},
+		}},
+		"a": {Request: "sha256:2", Locked: when, Lock: images.Lock{Suite: "bookworm", Architecture: "amd64", Packages: []images.Package{p("dash", "1")}}},
+	}
+}
+
+func TestLocksComeBack(t *testing.T) {
+	path := filepath.Join(t.TempDir(), LockName)
+	if locks, err := ReadLocks(path); err != nil || len(locks) > 0 {
+		t.Errorf("a file that is not there: %v, %v", locks, err)
+	}
+	text := exampleLocks().Format()
+	if err := os.WriteFile(path, text, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	locks, err := ReadLocks(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(exampleLocks(), locks); diff != "" {
+		t.Error(diff)
+	}
+	if again := locks.Format(); string(again) != string(text) {
+		t.Errorf("%s\n%s", text, again)
+	}
+	if formatted, err := Format(LockName, text); err != nil || string(formatted) != string(text) {
+		t.Errorf("rampart fmt would change it: %v\n%s", err, formatted)
+	}
+	if _, err := ReadLocks(t.TempDir()); err == nil {
+		t.Error("a folder passes for a lock file")
+	}
+}
+
+func TestDamagedLocks(t *testing.T) {
+	good := string(exampleLocks().Format())
+	for name, damage := range map[string][2]string{
+		"cut off":            {good[len(good)-20:], ""},
+		"no digest":          {"sha256:" + strings.Repeat("0f", 32), "sha256:0f"},
+		"another format":     {"dash 0.5.12-2 amd64 sha256", "dash"},
+		"a path for a name":  {"\"dash 0.5.12-2", "\"../dash 0.5.12-2"},
+		"a package twice":    {"libstdc++6 1:2~x+b1", "dash 0.5.12-2"},
+		"unknown attribute":  {"request ", "requests"},
+		"other architecture": {"architecture = \"amd64\"", "architecture = \"riscv64\""},
+		"no time":            {"2026-01-31T", "soon"},
+		"conflict":           {"image \"a\"", "<<<<<<< ours\nimage \"a\""},
+		"twice":              {"image \"a\"", "image \"b\""},
+	} {
+		text := strings.ReplaceAll(good, damage[0], damage[1])
+		if text == good {
+			t.Errorf("%s: nothing was damaged", name)
+		}
+		_, err := ParseLocks(LockName, []byte(text))
+		if err == nil {
+			t.Errorf("%s: passes", name)
+			continue
+		}
+		if !strings.Contains(err.Error(), LockName+" line ") || !strings.Contains(err.Error(), "rampart image build --update") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func FuzzParseLocks(f *testing.F) {
+	f.Add(exampleLocks().Format())
+	f.Add([]byte("image \"x\" {\n  packages = [\"a 1 amd64 sha256:0\"]\n}\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		locks, err := ParseLocks(LockName, text)
+		if err != nil {
+			return
+		}
+		again, err := ParseLocks(LockName, locks.Format())
+		if err != nil {
+			t.Fatalf("%v\n%s", err, locks.Format())
+		}
+		if diff := cmp.Diff(locks, again); diff != "" {
+			t.Fatal(diff)
+		}
+	})
+}
