@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 
 	"github.com/rampart-bench/rampart/config"
 	"github.com/rampart-bench/rampart/images"
@@ -165,11 +166,33 @@ func (c *cli) libvirtWithImage(ctx context.Context, cfg *config.Config, after fa
 	if err != nil {
 		return chosenProvider{}, fmt.Errorf("build image %s: %w", cfg.Image.Name, err)
 	}
-	provider, err := c.libvirtProvider(cfg, libvirt.FromStore(image), after)
+	boot, err := c.bootable(ctx, cfg, image, c.image)
+	if err != nil {
+		return chosenProvider{}, fmt.Errorf("build image to try KVM with: %w", err)
+	}
+	provider, err := c.libvirtProvider(cfg, boot, after)
 	if err != nil {
 		return chosenProvider{}, err
 	}
 	return chosenProvider{Provider: provider, name: libvirt.Name, image: image}, nil
+}
+
+// bootable is an image as machines boot it. A disk brings no kernel to try KVM with: the default image's is
+// taken, where that is to be tried at all. get makes or finds that image; one that was not built is done without.
+func (c *cli) bootable(ctx context.Context, cfg *config.Config, image images.Image, get func(context.Context, *config.Config, images.Spec) (images.Image, error)) (libvirt.Image, error) {
+	boot := libvirt.FromStore(image)
+	if _, err := os.Stat("/dev/kvm"); err != nil || !boot.Cloud || cfg.Libvirt.Accelerator == string(libvirt.TCG) {
+		return boot, nil
+	}
+	usual, err := get(ctx, &config.Config{}, images.Spec{Name: "default"})
+	if errors.Is(err, fs.ErrNotExist) {
+		return boot, nil
+	}
+	if err != nil {
+		return libvirt.Image{}, err
+	}
+	boot.Kernel = libvirt.FromStore(usual).Kernel
+	return boot, nil
 }
 
 // everyProvider lists the providers that testbeds may have come from, for verbs that find testbeds
@@ -199,9 +222,11 @@ func (c *cli) libvirtFindings(ctx context.Context, cfg *config.Config) []finding
 		f := finding{Subject: subjectOf("image", level), Grade: good}
 		spec := cfg.ImageCalled(level)
 		stored, err := c.findImage(ctx, cfg, spec)
+		if err == nil {
+			image, err = c.bootable(ctx, cfg, stored, c.findImage)
+		}
 		switch {
 		case err == nil:
-			image = libvirt.FromStore(stored)
 			f.Found = shortDigest(stored.Digest)
 		case !errors.Is(err, fs.ErrNotExist) || spec.Disk != "":
 			f.Grade, f.Found = bad, err.Error()

@@ -69,8 +69,8 @@ func (p *Provider) ProbeKVM(ctx context.Context) (Verdict, error) {
 	case f != nil:
 		return Verdict{Reason: f.Problem, mend: f.Mend}, nil
 	}
-	if err := p.options.Image.check(); err != nil {
-		return Verdict{}, fmt.Errorf("probe kvm: %w", err)
+	if p.options.Image.Kernel.Path == "" {
+		return Verdict{}, fmt.Errorf("probe kvm: %w", errNoImage)
 	}
 	key, err := p.verdictKey(ctx, c)
 	if err != nil {

@@ -31,6 +31,9 @@ func pace(kvm bool) time.Duration {
 
 // requirements of a node that was just started, in order. The client is what the last one leaves.
 func (p *Provider) requirements(s state, role testbed.Role, d *instance, config ssh.Config, client **ssh.Client) []requirement {
+	if s.Cloud {
+		return p.cloudRequirements(s, role, d, config, client)
+	}
 	unit := pace(s.KVM) * time.Minute
 	marker := func(step string) func(context.Context) error {
 		return func(ctx context.Context) error { return d.console.wait(ctx, reached(step)) }
@@ -42,9 +45,50 @@ func (p *Provider) requirements(s state, role testbed.Role, d *instance, config 
 		{"kernel booted", unit, "the kernel did not reach its initrd: is it a kernel for this machine type, and is there enough memory?", marker("initrd")},
 		{"network configured", unit, "the image's init did not finish: build the image again with rampart image build", marker("ready")},
 		{"SSH answering", unit, "look from inside: virsh console " + d.Name + "; on the host, does a firewall drop traffic to " + config.Addr + "?", func(ctx context.Context) (err error) {
-			*client, err = dialSSH(ctx, config, d.console)
+			*client, err = dialSSH(ctx, config, d.console, false)
 			return err
 		}},
+	}
+}
+
+// cloudRequirements are those of a node that boots from a disk with cloud-init on it. Its console may be silent.
+func (p *Provider) cloudRequirements(s state, role testbed.Role, d *instance, config ssh.Config, client **ssh.Client) []requirement {
+	unit := pace(s.KVM) * time.Minute
+	return []requirement{
+		{"domain running", unit, "see what libvirt says: virsh domstate --reason " + d.Name, func(ctx context.Context) error {
+			return p.waitRunning(ctx, d)
+		}},
+		// A distribution's whole start, which under emulation takes minutes.
+		{"SSH answering", 3 * unit, "does the disk boot by itself through a BIOS, and are cloud-init and an SSH server on it? Look from inside: virsh console " + d.Name, func(ctx context.Context) (err error) {
+			*client, err = dialSSH(ctx, config, d.console, true)
+			return err
+		}},
+		{"cloud-init done", 2 * unit, "look from inside: rampart ssh " + string(role) + " -- cloud-init status --long", func(ctx context.Context) error {
+			return waitForCloudScript(ctx, *client, d.console)
+		}},
+	}
+}
+
+// waitForCloudScript waits until the seed's script has ended on a node.
+func waitForCloudScript(ctx context.Context, client *ssh.Client, c *console) error {
+	for {
+		outcome, err := output(ctx, client, "sh", "-c", "cat "+cloudOutcome+" || :")
+		switch word, why, _ := strings.Cut(strings.TrimSpace(outcome), "\n"); {
+		case err != nil:
+			return err
+		case word == "done":
+			return nil
+		case word != "":
+			return fmt.Errorf("the script that sets up the network failed: %s", strings.ReplaceAll(why, "\n", "; "))
+		}
+		if _, ended, _ := c.snapshot(); ended {
+			return errStopped
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(500 * time.Millisecond):
+		}
 	}
 }
 
@@ -140,8 +184,9 @@ func (p *Provider) waitRunning(ctx context.Context, d *instance) error {
 // dialTry is how long one try to log in may take: key exchange is slow under emulation.
 const dialTry = 45 * time.Second
 
-// dialSSH tries until it succeeds, ctx ends, or the machine stops.
-func dialSSH(ctx context.Context, config ssh.Config, c *console) (*ssh.Client, error) {
+// dialSSH tries until it succeeds, ctx ends, or the machine stops. Another host key than the one that was given
+// to the node ends it too, unless the node may not have put it into its place yet.
+func dialSSH(ctx context.Context, config ssh.Config, c *console, keyMayFollow bool) (*ssh.Client, error) {
 	var last error
 	for {
 		try, cancel := context.WithTimeout(ctx, dialTry)
@@ -153,7 +198,7 @@ func dialSSH(ctx context.Context, config ssh.Config, c *console) (*ssh.Client, e
 		if ctx.Err() == nil {
 			last = err
 		}
-		if errors.Is(err, ssh.ErrHostKey) {
+		if errors.Is(err, ssh.ErrHostKey) && !keyMayFollow {
 			return nil, err
 		}
 		if _, ended, _ := c.snapshot(); ended {

@@ -178,7 +178,7 @@ func mayOpen(mode fs.FileMode, owner, group, uid uint32, groups []uint32) bool {
 
 func (p *Provider) findKVM(ctx context.Context, c *conn) (*Finding, error) {
 	v, err := offersKVM(ctx, c)
-	if err == nil && v.Usable && p.options.Image.check() == nil {
+	if err == nil && v.Usable && p.options.Image.Kernel.Path != "" {
 		v, err = p.ProbeKVM(ctx)
 	}
 	if err != nil || v.Usable {

@@ -18,7 +18,7 @@ type machine struct {
 	kvm      bool
 	vcpus    int
 	memory   int64  // bytes
-	kernel   string // paths on libvirt's host
+	kernel   string // paths on libvirt's host; no kernel: the boot loader of the disk
 	initrd   string
 	cmdline  string
 	overlay  string // path of the qcow2 that is /dev/vda
@@ -118,7 +118,11 @@ func (m machine) devices() *libvirtxml.DomainDeviceList {
 		}},
 	}
 	if m.overlay != "" {
-		d.Disks = append(d.Disks, virtioDisk("vda", m.overlay, "qcow2", false))
+		root := virtioDisk("vda", m.overlay, "qcow2", false)
+		if m.kernel == "" {
+			root.Boot = &libvirtxml.DomainDeviceBoot{Order: 1}
+		}
+		d.Disks = append(d.Disks, root)
 	}
 	if m.seed != "" {
 		d.Disks = append(d.Disks, virtioDisk("vdb", m.seed, "raw", true))

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/rampart-bench/rampart/images"
+	"github.com/rampart-bench/rampart/provision/ssh"
 	"github.com/rampart-bench/rampart/testbed"
 )
 
@@ -47,15 +48,16 @@ var offloadBits = []struct {
 // guestNIC is one interface of a node, as the guest will know it.
 type guestNIC struct {
 	mac, name string
+	address   netip.Prefix
 	mtu       int
 }
 
 // guestNICs are the interfaces of role: management first, then its links.
 func (s state) guestNICs(role testbed.Role) []guestNIC {
-	nics := []guestNIC{{s.Ident.mac(role, 0), managementName, 1500}}
+	nics := []guestNIC{{s.Ident.mac(role, 0), managementName, managementAddress(s.Management, role), 1500}}
 	for i, l := range s.Spec.Links {
 		if l.Address(role).IsValid() {
-			nics = append(nics, guestNIC{s.Ident.mac(role, 1+i), l.Name, l.MTU})
+			nics = append(nics, guestNIC{s.Ident.mac(role, 1+i), l.Name, l.Address(role), l.MTU})
 		}
 	}
 	return nics
@@ -84,7 +86,15 @@ func (s state) networkScript(role testbed.Role) string {
 	line("address add %s dev %s", managementAddress(s.Management, role), managementName)
 	line("link set dev %s up", managementName)
 	line("END")
-	for _, n := range nics {
+	b.WriteString(s.linkScript(role))
+	return b.String()
+}
+
+// linkScript is the part of a node's script that follows once every interface has its name and MTU.
+func (s state) linkScript(role testbed.Role) string {
+	var b strings.Builder
+	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	for _, n := range s.guestNICs(role) {
 		line("set_kernel net/ipv4/conf/%s/rp_filter 0", n.name)
 	}
 	for _, l := range s.Spec.Links {
@@ -99,7 +109,7 @@ func (s state) networkScript(role testbed.Role) string {
 		}
 	}
 	for _, r := range s.Spec.Routes(role) {
-		line("route add %s via %s", r.Destination, r.Via)
+		line("route replace %s via %s", r.Destination, r.Via)
 	}
 	line("END")
 	if role == testbed.Firewall {
@@ -135,7 +145,7 @@ func (s state) addressLines(role testbed.Role, index int, l testbed.LinkSpec) st
 		peer = l.Nodes[1]
 	}
 	mac := s.Ident.mac(peer, 1+index)
-	lines := fmt.Sprintf("address add %[2]s dev %[1]s\nlink set dev %[1]s up\n", l.Name, l.Address(role))
+	lines := fmt.Sprintf("address replace %[2]s dev %[1]s\nlink set dev %[1]s up\n", l.Name, l.Address(role))
 	lines += neighbourLine(l, l.Address(peer).Addr(), mac)
 	if role == testbed.Firewall {
 		lines += "\n" + neighbourLine(l, l.Intruder(), mac)
@@ -166,13 +176,54 @@ for conf in all default; do
 done
 `
 
+// cloudScript does on a disk with cloud-init what networkScript does on an image of ours. Whatever manages the
+// network there has had its turn; this holds names, addresses and MTUs to what was asked for, and goes on.
+// Timers are stopped: a mirror that is looked for in the middle of a measurement is part of the figures. What
+// came of it is in [cloudOutcome].
+func (s state) cloudScript(role testbed.Role) string {
+	var b strings.Builder
+	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	line("exec 2>/run/rampart-setup.log")
+	line("trap '[ $? -eq 0 ] && echo done >%[1]s || { echo failed; tail -n 3 /run/rampart-setup.log; } >%[1]s' EXIT", cloudOutcome)
+	line("if command -v systemctl >/dev/null; then systemctl stop '*.timer'; fi")
+	b.WriteString(networkPreamble)
+	for _, n := range s.guestNICs(role) {
+		line("find_nic %s", n.mac)
+		line("[ $found = %[1]s ] || { ip link set dev $found down; ip link set dev $found name %[1]s; }", n.name)
+		line("ip link set dev %s mtu %d up", n.name, n.mtu)
+	}
+	line("ip address replace %s dev %s", managementAddress(s.Management, role), managementName)
+	b.WriteString(s.linkScript(role))
+	// Small and not executable, as some distributions mount /run, is no place for a helper.
+	line("mkdir -p %[1]s\nmount -t tmpfs -o nosuid,nodev,mode=755 rampart %[1]s", images.Scratch)
+	return b.String()
+}
+
+// cloudOutcome is the file on a node that says whether its cloudScript has ended: done, or failed and why.
+const cloudOutcome = "/run/rampart-setup"
+
 // seed is the content of the node's second disk.
-func (s state) seed(role testbed.Role, hostKey, authorized []byte) ([]byte, error) {
+func (s state) seed(role testbed.Role, host ssh.Key, authorized []byte) ([]byte, error) {
+	if s.Cloud {
+		return images.NoCloud(s.cloudSeed(role, host, authorized))
+	}
 	return images.Seed([]images.File{
-		{Name: images.SeedHostKey, Mode: 0o600, Content: hostKey},
+		{Name: images.SeedHostKey, Mode: 0o600, Content: host.Private},
 		{Name: images.SeedAuthorizedKeys, Mode: 0o600, Content: authorized},
 		{Name: images.SeedNetwork, Mode: 0o644, Content: []byte(s.networkScript(role))},
 	})
+}
+
+func (s state) cloudSeed(role testbed.Role, host ssh.Key, authorized []byte) images.CloudSeed {
+	seed := images.CloudSeed{
+		Instance: s.Ident.domain(role), Hostname: string(role),
+		AuthorizedKey: authorized, HostKey: host.Private, HostKeyPublic: host.Authorized,
+		Script: []byte(s.cloudScript(role)),
+	}
+	for _, n := range s.guestNICs(role) {
+		seed.Interfaces = append(seed.Interfaces, images.CloudInterface{MAC: n.mac, Name: n.name, MTU: n.mtu, Addresses: []netip.Prefix{n.address}})
+	}
+	return seed
 }
 
 // readLink is the command whose output [checkLink] understands.

@@ -56,10 +56,17 @@ type Image struct {
 	Disk           File   // qcow2 with a root file system
 	CommandLine    string // of the kernel
 	Digest         string // for the record
+
+	// Cloud says that the disk boots by itself, through its own boot loader, and that cloud-init is on it.
+	// There is then no initrd, and the kernel only serves to find out whether guests boot under KVM.
+	Cloud bool
 }
 
 // FromStore is the Image for one in an image store.
 func FromStore(i images.Image) Image {
+	if i.FromDisk() {
+		return Image{Disk: File{i.Disk(), i.Spec.SHA256}, Digest: i.Digest, Cloud: true}
+	}
 	sums := map[string]string{}
 	for _, f := range i.Files {
 		sums[f.Name] = f.SHA256
@@ -75,11 +82,13 @@ func FromStore(i images.Image) Image {
 }
 
 func (i Image) check() error {
-	if i.Kernel.Path == "" || i.Initrd.Path == "" || i.Disk.Path == "" {
-		return errors.New("no image is given: build one with rampart image build")
+	if i.Disk.Path == "" || !i.Cloud && (i.Kernel.Path == "" || i.Initrd.Path == "") {
+		return errNoImage
 	}
 	return nil
 }
+
+var errNoImage = errors.New("no image is given: build one with rampart image build")
 
 // Options configure a Provider. The zero value is usable for all but Up and ProbeKVM, which need an
 // image.

@@ -259,7 +259,16 @@ func (n *node) verify(ctx context.Context) error {
 
 // output runs a command and returns what it writes.
 func (n *node) output(ctx context.Context, argv ...string) (string, error) {
-	c, err := n.Start(ctx, argv...)
+	return output(ctx, n, argv...)
+}
+
+// A starter runs commands: a node, or the connection to one.
+type starter interface {
+	Start(ctx context.Context, argv ...string) (testbed.Conn, error)
+}
+
+func output(ctx context.Context, on starter, argv ...string) (string, error) {
+	c, err := on.Start(ctx, argv...)
 	if err != nil {
 		return "", err
 	}

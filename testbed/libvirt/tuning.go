@@ -82,7 +82,7 @@ func (p *Provider) expectKVM(ctx context.Context, c *conn) (bool, error) {
 	switch {
 	case p.options.Accelerator != Auto:
 		return p.options.Accelerator == KVM, nil
-	case p.options.Image.check() != nil:
+	case p.options.Image.Kernel.Path == "":
 		v, err := offersKVM(ctx, c)
 		return v.Usable, err
 	}

@@ -120,7 +120,7 @@ func (tb *running) bringUp(ctx context.Context, c *conn, reason string) error {
 	boots, bctx := errgroup.WithContext(ctx)
 	for _, role := range testbed.Roles() {
 		boots.Go(func() error {
-			content, err := s.seed(role, hostKeys[role].Private, tb.key.Authorized)
+			content, err := s.seed(role, hostKeys[role], tb.key.Authorized)
 			if err != nil {
 				return err
 			}
@@ -166,20 +166,21 @@ func (p *Provider) prepareImage(ctx context.Context, c *conn, s *state) (rpc.Sto
 	if err != nil {
 		return pool, err
 	}
-	image := p.options.Image
-	s.CommandLine = image.CommandLine
-	if !s.KVM {
-		s.CommandLine += " " + emulatedOptions
-	}
-	for _, part := range []struct {
+	type part struct {
 		kind string
 		file File
 		path *string
-	}{
-		{"kernel", image.Kernel, &s.Kernel},
-		{"initrd", image.Initrd, &s.Initrd},
-		{"disk", image.Disk, &s.Base},
-	} {
+	}
+	image := p.options.Image
+	parts := []part{{"disk", image.Disk, &s.Base}}
+	if s.Cloud = image.Cloud; !s.Cloud {
+		parts = append(parts, part{"kernel", image.Kernel, &s.Kernel}, part{"initrd", image.Initrd, &s.Initrd})
+		s.CommandLine = image.CommandLine
+		if !s.KVM {
+			s.CommandLine += " " + emulatedOptions
+		}
+	}
+	for _, part := range parts {
 		vol, err := p.sharedVolume(ctx, c, pool, part.kind, part.file)
 		if err != nil {
 			return pool, err

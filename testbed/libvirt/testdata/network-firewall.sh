@@ -37,11 +37,11 @@ ethtool -K inside gro off gso off tso off lro off rx off tx off >/dev/null 2>&1 
 # outside
 ethtool -L outside combined 2
 ip -batch - <<END
-address add 10.77.1.2/24 dev inside
+address replace 10.77.1.2/24 dev inside
 link set dev inside up
 neighbour replace 10.77.1.1 lladdr 52:54:00:1c:3f:01 dev inside nud permanent
 neighbour replace 10.77.1.3 lladdr 52:54:00:1c:3f:01 dev inside nud permanent
-address add 10.77.2.1/24 dev outside
+address replace 10.77.2.1/24 dev outside
 link set dev outside up
 neighbour replace 10.77.2.2 lladdr 52:54:00:1c:3f:22 dev outside nud permanent
 neighbour replace 10.77.2.3 lladdr 52:54:00:1c:3f:22 dev outside nud permanent

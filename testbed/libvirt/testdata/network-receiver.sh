@@ -29,8 +29,8 @@ set_kernel net/ipv4/conf/mgmt/rp_filter 0
 set_kernel net/ipv4/conf/outside/rp_filter 0
 # outside
 ip -batch - <<END
-address add 10.77.2.2/24 dev outside
+address replace 10.77.2.2/24 dev outside
 link set dev outside up
 neighbour replace 10.77.2.1 lladdr 52:54:00:1c:3f:12 dev outside nud permanent
-route add 10.77.1.0/24 via 10.77.2.1
+route replace 10.77.1.0/24 via 10.77.2.1
 END

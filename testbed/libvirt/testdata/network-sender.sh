@@ -30,8 +30,8 @@ set_kernel net/ipv4/conf/inside/rp_filter 0
 # inside
 ethtool -K inside gro off gso off tso off lro off rx off tx off >/dev/null 2>&1 || :
 ip -batch - <<END
-address add 10.77.1.1/24 dev inside
+address replace 10.77.1.1/24 dev inside
 link set dev inside up
 neighbour replace 10.77.1.2 lladdr 52:54:00:1c:3f:11 dev inside nud permanent
-route add 10.77.2.0/24 via 10.77.1.2
+route replace 10.77.2.0/24 via 10.77.1.2
 END
