@@ -15,11 +15,11 @@ func seeds(f *testing.F) [][]byte {
 	for _, preset := range Presets() {
 		list = append(list, preset.Text)
 	}
-	examples, err := filepath.Glob("../examples/*.hcl")
+	paths, err := examples()
 	if err != nil {
 		f.Fatal(err)
 	}
-	for _, path := range examples {
+	for _, path := range paths {
 		text, err := os.ReadFile(path)
 		if err != nil {
 			f.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/google/renameio/v2"
@@ -150,7 +151,8 @@ func hclFiles(paths []string) ([]string, error) {
 		if err != nil {
 			return nil, fmt.Errorf("fmt %s: %w", path, err)
 		}
-		files = append(files, found...)
+		// The lock file is written by this program, in this form.
+		files = append(files, slices.DeleteFunc(found, func(file string) bool { return filepath.Base(file) == config.LockName })...)
 	}
 	return files, nil
 }
