@@ -72,7 +72,7 @@ func (p *Provider) cloudRequirements(s state, role testbed.Role, d *instance, co
 // waitForCloudScript waits until the seed's script has ended on a node.
 func waitForCloudScript(ctx context.Context, client *ssh.Client, c *console) error {
 	for {
-		outcome, err := output(ctx, client, "sh", "-c", "cat "+cloudOutcome+" || :")
+		outcome, err := output(ctx, client, "sh", "-c", "cat "+cloudOutcome+" 2>/dev/null || :")
 		switch word, why, _ := strings.Cut(strings.TrimSpace(outcome), "\n"); {
 		case err != nil:
 			return err
@@ -87,7 +87,7 @@ func waitForCloudScript(ctx context.Context, client *ssh.Client, c *console) err
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-time.After(500 * time.Millisecond):
+		case <-time.After(2 * time.Second):
 		}
 	}
 }
