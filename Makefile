@@ -1,7 +1,8 @@
 # make reproduce   a report from this machine, from nothing (PROVIDER=libvirt forces virtual machines)
 # make test        everything that can be tested: real namespaces, real libvirt and QEMU, a real browser
 # make test-long   what takes too long for each time: 1,000 loads of the kernel module, images built by several users,
-#                  other releases and kernels, every libvirt of every kind, a disk with cloud-init
+#                  other releases and kernels, every libvirt of every kind, a disk with cloud-init, a
+#                  study across two kernels
 # make bench       the project's own figures, as ratios measured in one run
 # make bench-exact what provider exact promises, measured
 SHELL    := /bin/bash
@@ -29,6 +30,7 @@ test-long:
 	./scripts/packages test
 	$(AS_ROOT) RAMPART_TEST_LONG=1 RAMPART_TEST_SLOW=1 RAMPART_TEST_NO_SKIP=1 go test -count=1 -timeout 2h -v -run 'TestRtcache|TestReproducible|TestReleases' ./images
 	$(AS_ROOT) RAMPART_TEST_LONG=1 RAMPART_TEST_NO_SKIP=1 go test -count=1 -timeout 2h -v -run 'TestSessionConformance|TestRemoteConformance|TestCloudDisk' ./testbed/libvirt
+	$(AS_ROOT) RAMPART_TEST_LONG=1 RAMPART_TEST_NO_SKIP=1 go test -count=1 -timeout 2h -v -run TestLongScripts ./cmd/rampart
 
 lint:
 	test -z "$$(gofmt -l .)"

@@ -502,8 +502,8 @@ func (b *builder) claimsFigure() *document.Figure {
 		ID:    b.id("effects"),
 		Title: "How large are the effects behind the claims?",
 		Data:  b.data("claims"),
-		Caption: fmt.Sprintf("Mean ratio A/B of each claim's metric over its region with its %s interval over blocks; a ratio of 1 is no difference. Shaded: the margin of equivalence, ±%s. %s",
-			b.level(), percentWords(b.f.Study.Margin), b.clock()),
+		Caption: fmt.Sprintf("Mean ratio A/B of each claim's metric over its region with its %s interval over blocks%s; a ratio of 1 is no difference. Shaded: the margin of equivalence, ±%s. %s",
+			b.level(), b.orBoots(), percentWords(b.f.Study.Margin), b.clock()),
 	}
 	type place struct {
 		series

@@ -109,7 +109,7 @@ func (b *builder) claimsTable() *document.Table {
 	t := &document.Table{
 		ID:      b.remember("claims", b.id("claims")),
 		Title:   "Claims and their effects",
-		Caption: "The effect is the mean ratio A/B of the metric over the cells of the region, with its " + b.level() + " interval over blocks. " + b.clock(),
+		Caption: "The effect is the mean ratio A/B of the metric over the cells of the region, with its " + b.level() + " interval over blocks" + b.orBoots() + ". " + b.clock(),
 		Columns: []document.Column{
 			{Key: "claim", Title: "claim", Head: true},
 			{Key: "verdict", Title: "verdict"},
@@ -149,6 +149,14 @@ func (b *builder) claimsTable() *document.Table {
 		}
 	}
 	return finish(t)
+}
+
+// orBoots is said of intervals over blocks where some of them are on images.
+func (b *builder) orBoots() string {
+	if slices.ContainsFunc(b.f.Claims, func(c analysis.ClaimResult) bool { return c.Claim.Factor == analysis.FactorImage }) {
+		return ", or boots where images are compared"
+	}
+	return ""
 }
 
 // anotherKernel is said wherever a published ratio stands.

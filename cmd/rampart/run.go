@@ -390,10 +390,16 @@ func sameTime(folder *record.Folder, now record.Manifest) error {
 
 // sameImages refuses to go on with images that hold something else than when the folder was begun.
 func sameImages(dir string, then, now record.Manifest) error {
+	other := func(what, was, is string) error {
+		return withHint(fmt.Errorf("resume %s: %s was %s and is %s now: runs of both cannot be mixed", dir, what, shortDigest(was), shortDigest(is)),
+			"begin a new folder with --fresh, or bring back the image that measured the first runs")
+	}
+	if then.Image != now.Image {
+		return other("the image", then.Image, now.Image)
+	}
 	for name, image := range now.Images {
 		if was := then.Images[name].Digest; was != image.Digest {
-			return withHint(fmt.Errorf("resume %s: image %s was %s and is %s now: its runs cannot be mixed", dir, name, shortDigest(was), shortDigest(image.Digest)),
-				"begin a new folder with --fresh, or bring back the image that measured the first runs")
+			return other("image "+name, was, image.Digest)
 		}
 	}
 	return nil

@@ -47,8 +47,18 @@ func TestMain(m *testing.M) {
 // TestScripts runs the program as its users do. Scripts whose name begins with "root-" need root and
 // real namespaces, those with "libvirt-" root and a libvirt that answers, those with "session-" root to
 // become somebody without privileges, and a libvirt that can be started.
-func TestScripts(t *testing.T) {
-	scripts, err := filepath.Glob("testdata/script/*.txtar")
+func TestScripts(t *testing.T) { runScripts(t, "testdata/script") }
+
+// TestLongScripts runs those that build images of their own, or boot machines again and again.
+func TestLongScripts(t *testing.T) {
+	if os.Getenv("RAMPART_TEST_LONG") == "" {
+		t.Skip("takes many minutes: make test-long")
+	}
+	runScripts(t, "testdata/long")
+}
+
+func runScripts(t *testing.T, folder string) {
+	scripts, err := filepath.Glob(filepath.Join(folder, "*.txtar"))
 	if err != nil || len(scripts) == 0 {
 		t.Fatalf("no scripts found: %v", err)
 	}

@@ -152,8 +152,12 @@ func (a *analyzer) hopeless(c *Comparison) int {
 	if has < need {
 		return a.warnings.add(fmt.Sprintf("%s needs %d runs a cell for Holm over %d; has %d", where, need, c.Family, has), moreRuns(need))
 	}
-	return a.warnings.add(fmt.Sprintf("%s some cells hold equal values, and by the normal approximation that these take %s a cell are too few for Holm over %d",
-		where, plural(has, "run"), c.Family), "raise repetitions by two or three")
+	unit, raise := plural(has, "run")+" a cell", "raise repetitions by two or three"
+	if c.Factor == FactorImage {
+		unit, raise = plural(has, "boot")+" of each image", "raise boots and repetitions by two or three"
+	}
+	return a.warnings.add(fmt.Sprintf("%s some cells hold equal values, and by the normal approximation that these take %s are too few for Holm over %d",
+		where, unit, c.Family), raise)
 }
 
 // newNoiseFloor is the 95th percentile of |log ratio| over the A/A cells.
