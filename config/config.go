@@ -144,13 +144,13 @@ func (r *reader) checkContent(root *body, inputs []input) {
 
 // resolve reads every block that is not a variable, now that those are known.
 func (r *reader) resolve(root *body, variables map[string]cty.Value, cfg *Config) {
-	pictures, walls, trials := root.children("image"), root.children("firewall"), root.children("experiment")
+	blocks, walls, trials := root.children("image"), root.children("firewall"), root.children("experiment")
 	r.declareValues("var", variables)
-	r.declare("image", labels(pictures))
+	r.declare("image", labels(blocks))
 	r.declare("firewall", append(predeclaredNames(), labels(walls)...))
 	r.declare("experiment", labels(trials))
 	r.readLocals(root.children("locals"))
-	set := r.readImages(pictures)
+	set := r.readImages(blocks)
 	cfg.ImageBlocks = namesOf(set.all)
 	all := r.readFirewalls(walls)
 
