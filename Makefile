@@ -29,7 +29,7 @@ test: build
 test-long:
 	./scripts/packages test
 	$(AS_ROOT) RAMPART_TEST_LONG=1 RAMPART_TEST_SLOW=1 RAMPART_TEST_NO_SKIP=1 go test -count=1 -timeout 2h -v -run 'TestRtcache|TestReproducible|TestReleases' ./images
-	$(AS_ROOT) RAMPART_TEST_LONG=1 RAMPART_TEST_NO_SKIP=1 go test -count=1 -timeout 2h -v -run 'TestSessionConformance|TestRemoteConformance|TestCloudDisk' ./testbed/libvirt
+	$(AS_ROOT) RAMPART_TEST_LONG=1 RAMPART_TEST_NO_SKIP=1 go test -count=1 -timeout 2h -v -run 'TestSessionConformance|TestRemoteConformance|TestRemoteLosses|TestCloudDisk' ./testbed/libvirt
 	$(AS_ROOT) RAMPART_TEST_LONG=1 RAMPART_TEST_NO_SKIP=1 go test -count=1 -timeout 2h -v -run TestLongScripts ./cmd/rampart
 
 lint:

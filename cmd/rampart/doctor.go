@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -58,7 +57,11 @@ func (c *cli) doctor(ctx context.Context, flags configFlags) error {
 	if err != nil {
 		return err
 	}
-	findings := slices.Concat(machineFindings(), c.providerFindings(ctx, cfg))
+	findings := []finding{spaceFinding(".")}
+	if !c.isRemote(cfg) { // then this machine only holds the results
+		findings = append(machineFindings(), findings...)
+	}
+	findings = append(findings, c.providerFindings(ctx, cfg)...)
 	if c.json {
 		if err := c.printJSON(findings); err != nil {
 			return err
@@ -115,8 +118,7 @@ func machineFindings() []finding {
 		}
 		all = append(all, f)
 	}
-	all = append(all, hostFindings(host.Read(os.DirFS("/")).Findings())...)
-	return append(all, spaceFinding("."))
+	return append(all, hostFindings(host.Read(os.DirFS("/")).Findings())...)
 }
 
 // hostFindings are what package host found, with its grade: it is in the way of nothing.
@@ -157,7 +159,7 @@ func (c *cli) providerFindings(ctx context.Context, cfg *config.Config) []findin
 		all = append(all, c.netnsFindings(ctx, cfg)...)
 	}
 	if cfg.Provider == "libvirt" || cfg.Provider == "auto" {
-		if at, err := url.Parse(cfg.Libvirt.URI); err == nil && at.Host == "" { // pins are for libvirt's host
+		if !c.isRemote(cfg) {
 			all = append(all, hostFindings(host.Read(os.DirFS("/")).PinFindings(cfg.Testbed))...)
 		}
 		for _, f := range c.libvirtFindings(ctx, cfg) {

@@ -6,12 +6,15 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/rampart-bench/rampart/experiments"
 	"github.com/rampart-bench/rampart/experiments/record"
 	"github.com/rampart-bench/rampart/images"
 	"github.com/rampart-bench/rampart/testbed"
+	"github.com/rampart-bench/rampart/testbed/libvirt"
 )
 
 // manifest gathers the provenance of a study on the testbed that is up.
@@ -32,7 +35,47 @@ func (s *study) manifest(ctx context.Context, exe string) (record.Manifest, erro
 	mine := booted[s.bench.image]
 	mine.Nodes = nodes
 	booted[s.bench.image] = mine
-	return s.provenance(ctx, s.bench.current.Features(), booted)
+	m, err := s.provenance(ctx, s.bench.current.Features(), booted)
+	if err == nil {
+		err = s.describeFarHost(ctx, &m)
+	}
+	return m, err
+}
+
+// describeFarHost puts the host of the virtual machines in the place of this one, where it is another.
+func (s *study) describeFarHost(ctx context.Context, m *record.Manifest) error {
+	provider, ok := s.bench.provider(s.bench.image).Provider.(*libvirt.Provider)
+	if !ok || !provider.Remote() {
+		return nil
+	}
+	facts, err := provider.HostFacts(ctx)
+	if err != nil {
+		return err
+	}
+	m.Host = farEnvironment(facts)
+	return nil
+}
+
+// farEnvironment is what a host says of itself in words.
+func farEnvironment(facts map[string]string) record.Environment {
+	env := record.Environment{
+		Hostname:    facts["hostname"],
+		OS:          facts["os"],
+		Kernel:      facts["kernel"],
+		CPU:         facts["cpu"],
+		Governor:    facts["governor"],
+		Clocksource: facts["clocksource"],
+		Mitigations: map[string]string{},
+	}
+	env.CPUs, _ = strconv.Atoi(facts["cpus"])
+	kib, _ := strconv.ParseInt(facts["memory_kib"], 10, 52)
+	env.MemoryBytes = kib << 10
+	for name, value := range facts {
+		if name, ok := strings.CutPrefix(name, "mitigation."); ok {
+			env.Mitigations[name] = value
+		}
+	}
+	return env
 }
 
 // imageRecord is what the manifest has of an image before anything booted from it.

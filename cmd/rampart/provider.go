@@ -152,6 +152,12 @@ func (c *cli) libvirtProvider(cfg *config.Config, image libvirt.Image, after fat
 	})
 }
 
+// isRemote reports whether virtual machines are made on another host, and nothing is measured on this.
+func (c *cli) isRemote(cfg *config.Config) bool {
+	provider, err := c.libvirtProvider(cfg, libvirt.Image{}, destroyTestbed)
+	return err == nil && provider.Remote() && cfg.Provider == libvirt.Name
+}
+
 // libvirtWithImage is the libvirt provider, ready to bring testbeds up.
 func (c *cli) libvirtWithImage(ctx context.Context, cfg *config.Config, after fate) (chosenProvider, error) {
 	// Whether libvirt answers at all is found out before an image is built for it.
@@ -204,11 +210,28 @@ func (c *cli) everyProvider(cfg *config.Config) []chosenProvider {
 		c.log.Debug("libvirt cannot be asked", "cause", err)
 		return all
 	}
-	machines := chosenProvider{Provider: provider, name: libvirt.Name}
-	if cfg.Provider == libvirt.Name {
-		return []chosenProvider{machines, all[0]}
+	machines := []chosenProvider{{Provider: provider, name: libvirt.Name}}
+	if own, err := c.ownMachines(cfg); err == nil && own != nil {
+		machines = append(machines, chosenProvider{Provider: own, name: libvirt.Name})
 	}
-	return append(all, machines)
+	if cfg.Provider == libvirt.Name {
+		return append(machines, all...)
+	}
+	return append(all, machines...)
+}
+
+// ownMachines is the libvirt of this user where it has testbeds though the configuration names another.
+func (c *cli) ownMachines(cfg *config.Config) (*libvirt.Provider, error) {
+	if cfg.Libvirt.URI == libvirt.SessionURI {
+		return nil, nil
+	}
+	own := *cfg
+	own.Libvirt.URI = libvirt.SessionURI
+	provider, err := c.libvirtProvider(&own, libvirt.Image{}, keepTestbed)
+	if err != nil || !provider.Remembers() {
+		return nil, err
+	}
+	return provider, nil
 }
 
 // libvirtFindings asks the provider what is in its way.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -178,14 +177,17 @@ func (l *lab) bridges(string) ([]string, error) {
 			known[id.ID] = true
 		}
 	}
-	interfaces, err := net.Interfaces()
+	if !p.endpoint.wiring.taps() {
+		return nil, nil // it cannot make any; those there are belong to others
+	}
+	interfaces, err := p.endpoint.host.output(context.Background(), "ls", "/sys/class/net")
 	if err != nil {
 		return nil, err
 	}
 	var left []string
-	for _, i := range interfaces {
-		if id, _, ok := strings.Cut(strings.TrimPrefix(i.Name, "rp"), "-"); ok && strings.HasPrefix(i.Name, "rp") && len(id) == 6 && !known[id] {
-			left = append(left, "bridge "+i.Name)
+	for _, i := range strings.Fields(interfaces) {
+		if id, _, ok := strings.Cut(strings.TrimPrefix(i, "rp"), "-"); ok && strings.HasPrefix(i, "rp") && len(id) == 6 && !known[id] {
+			left = append(left, "bridge "+i)
 		}
 	}
 	return left, nil

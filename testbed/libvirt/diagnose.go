@@ -98,7 +98,7 @@ func (p *Provider) findKVMPermission(ctx context.Context, c *conn) (*Finding, er
 		Problem: fmt.Sprintf("libvirt runs QEMU as user %d, which may not open %s (mode %04o, owner %d:%d): no KVM, and every start of a machine takes more than a minute", uid, kvmDevice, stat.perm, stat.uid, stat.gid),
 		Mend:    p.endpoint.at + "chgrp kvm /dev/kvm && chmod 0660 /dev/kvm (for good: a udev rule KERNEL==\"kvm\", GROUP=\"kvm\", MODE=\"0660\"), then systemctl restart libvirtd",
 	}
-	if p.endpoint.uri == sessionURI {
+	if p.endpoint.uri == SessionURI {
 		f.Problem = fmt.Sprintf("this user may not open %s (mode %04o, owner %d:%d): no KVM", kvmDevice, stat.perm, stat.uid, stat.gid)
 		f.Mend = "sudo usermod -aG kvm $USER, then log in again"
 	}
@@ -107,7 +107,7 @@ func (p *Provider) findKVMPermission(ctx context.Context, c *conn) (*Finding, er
 
 // qemuUser asks who QEMU's processes are: libvirt has them be what it names, or as it is itself.
 func (p *Provider) qemuUser(ctx context.Context, c *conn) (uid, gid uint32, err error) {
-	if p.endpoint.uri == sessionURI {
+	if p.endpoint.uri == SessionURI {
 		out, err := p.endpoint.host.output(ctx, "id", "-u")
 		if err != nil {
 			return 0, 0, err

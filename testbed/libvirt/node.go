@@ -200,7 +200,7 @@ func (n *node) tie(keeper *conn) {
 }
 
 // errUntied is why a node counts as gone though nobody has looked.
-var errUntied = fmt.Errorf("%w: libvirt closed the connection that kept it alive: was libvirt stopped?", ErrGone)
+var errUntied = fmt.Errorf("%w: libvirt closed the connection that kept it alive: was libvirt stopped, or its host?", ErrGone)
 
 func (n *node) untied() bool {
 	n.mu.Lock()

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"os"
@@ -40,6 +41,7 @@ for dir in /run /var/lib/libvirt /var/log/libvirt /var/cache/libvirt; do
 done
 mount -t tmpfs none /etc/libvirt/qemu
 umount -R /sys/fs/cgroup
+mount -t sysfs none /sys # of its own network: libvirt sets its bridges there
 mkdir -p /run/sshd /run/lock /var/lib/libvirt/images
 install -m 644 "$2/authorized" /run/authorized
 sed '$a guest:x:4711:65534::/tmp:/bin/sh' /etc/passwd >/run/passwd
@@ -263,6 +265,15 @@ func (f *farHost) testFacts(t *testing.T) {
 	if _, err := statFile(t.Context(), h, "/no/such file"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("stat of nothing: %v", err)
 	}
+	facts, err := f.provider("root").HostFacts(t.Context())
+	if err != nil {
+		t.Error(err)
+	}
+	for _, name := range []string{"hostname", "os", "kernel", "cpu", "cpus", "memory_kib"} {
+		if facts[name] == "" {
+			t.Errorf("it does not say its %s: %v", name, facts)
+		}
+	}
 	if free, err := freeSpace(t.Context(), h, "/var/lib/libvirt"); err != nil || free < 1<<20 {
 		t.Errorf("free: %d, %v", free, err)
 	}
@@ -475,6 +486,56 @@ func TestRemoteConformance(t *testing.T) {
 		Adjust:        smallest,
 		Interruptions: []float64{0, 0.1, 0.6},
 	})
+}
+
+// A testbed on another host: a person's terminal gets there, and when the host goes silent, what runs on a
+// node ends with an error that says so.
+func TestRemoteLosses(t *testing.T) {
+	long(t)
+	l := newLab(t)
+	f := startFarHost(t)
+	l.options.URI, l.options.Accelerator, l.options.StateDir = f.uri("root"), TCG, t.TempDir()
+	spec := l.spec("far-losses")
+	bed, err := l.provider().Up(t.Context(), spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer bed.Close()
+	if got := bed.Features().Parameters; got["uri"] != f.uri("root") || got["bridge_netfilter"] == "" {
+		t.Errorf("parameters are %v", got)
+	}
+	argv, err := bed.(testbed.Terminal).Terminal(testbed.Firewall, "printf", "%s|", "a b", "$HOME")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.CommandContext(t.Context(), argv[0], argv[1:]...).Output(); string(out) != "a b|$HOME|" {
+		t.Errorf("%q printed %q, %v", argv, out, err)
+	}
+	cat := startCat(t, bed.Node(testbed.Sender))
+	f.cut()
+	begin := time.Now()
+	ended := make(chan error, 1)
+	go func() {
+		_, _ = io.Copy(io.Discard, cat)
+		ended <- cat.Wait()
+	}()
+	select {
+	case err := <-ended:
+		t.Logf("after %v it said: %v", time.Since(begin).Round(time.Second), err)
+		if !errors.Is(err, ErrGone) {
+			t.Errorf("the command ended with %v", err)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("the command did not end with its host")
+	}
+	if _, err := bed.Node(testbed.Sender).Start(t.Context(), "true"); !errors.Is(err, ErrGone) {
+		t.Errorf("start: %v", err)
+	}
+	f.plug()
+	// Machines that were not to be kept end once the host notices that we are gone; down works before.
+	if err := l.provider().Down(t.Context(), spec.Name); err != nil {
+		t.Errorf("down: %v", err)
+	}
 }
 
 // long skips what takes too long for each time; make test-long runs it.

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// sessionURI is the libvirt of a user, which has that user's rights and no more.
-const sessionURI = "qemu:///session"
+// SessionURI is the libvirt of a user, which has that user's rights and no more.
+const SessionURI = "qemu:///session"
 
 // sessionEndpoint is the libvirt of the user that this process runs as.
 func sessionEndpoint() (endpoint, error) {
@@ -23,7 +23,7 @@ func sessionEndpoint() (endpoint, error) {
 	}
 	run := sessionFolder(home)
 	return endpoint{
-		uri:     sessionURI,
+		uri:     SessionURI,
 		host:    thisHost{},
 		wiring:  sockets{},
 		folder:  "session",

@@ -102,7 +102,7 @@ func stopDaemons(t *testing.T, folder string) {
 }
 
 func sessionConformance(t *testing.T, image Image) {
-	l := &lab{t, Options{URI: sessionURI, Image: image, Accelerator: TCG, Log: testLog(t)}}
+	l := &lab{t, Options{URI: SessionURI, Image: image, Accelerator: TCG, Log: testLog(t)}}
 	testbedtest.Run(t, func() testbed.Provider { return l.provider() }, testbedtest.Options{
 		Prefix:        "own",
 		Leftovers:     l.leftovers,
@@ -121,7 +121,7 @@ func TestSessionThatDoesNotStart(t *testing.T) {
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
 	begin := time.Now()
-	err := newProvider(t, Options{URI: sessionURI, StateDir: t.TempDir()}).Reach(t.Context())
+	err := newProvider(t, Options{URI: SessionURI, StateDir: t.TempDir()}).Reach(t.Context())
 	if !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), "exit status 7; it said: no room for me") {
 		t.Errorf("got %v", err)
 	}
@@ -140,7 +140,7 @@ func TestSessionThatDoesNotListen(t *testing.T) {
 	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	err := newProvider(t, Options{URI: sessionURI, StateDir: t.TempDir()}).Reach(ctx)
+	err := newProvider(t, Options{URI: SessionURI, StateDir: t.TempDir()}).Reach(ctx)
 	if !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), "virtqemud for this user") {
 		t.Errorf("got %v", err)
 	}
@@ -150,7 +150,7 @@ func TestSessionThatDoesNotListen(t *testing.T) {
 func TestSessionDomainXML(t *testing.T) {
 	t.Setenv("HOME", "/home/me")
 	s := exampleState()
-	p := newProvider(t, Options{URI: sessionURI, StateDir: "/state"})
+	p := newProvider(t, Options{URI: SessionURI, StateDir: "/state"})
 	m, err := p.nodeMachine(s, testbed.Firewall, "/pool/overlay", "/pool/seed")
 	if err != nil {
 		t.Fatal(err)
@@ -164,7 +164,7 @@ func TestSessionDomainXML(t *testing.T) {
 
 // A folder whose name leaves no room for a socket is refused before anything is made.
 func TestSocketPathTooLong(t *testing.T) {
-	p := newProvider(t, Options{URI: sessionURI, StateDir: "/" + strings.Repeat("x", 100)})
+	p := newProvider(t, Options{URI: SessionURI, StateDir: "/" + strings.Repeat("x", 100)})
 	s := exampleState()
 	if err := p.endpoint.wiring.prepare(t.Context(), p, nil, &s); !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), "has room for 107 bytes") {
 		t.Errorf("got %v", err)

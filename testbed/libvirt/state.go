@@ -72,6 +72,12 @@ func (p *Provider) loadState(id ident) (s state, clientKey []byte, err error) {
 	return s, clientKey, nil
 }
 
+// Remembers reports whether there is a testbed of this libvirt that this user knows of. It asks nobody.
+func (p *Provider) Remembers() bool {
+	ids, err := p.stateIdents()
+	return err == nil && len(ids) > 0
+}
+
 var stateName = regexp.MustCompile(`^([a-z0-9-]+)-([0-9a-f]{6})$`)
 
 // stateIdents are the testbeds that have a folder.
