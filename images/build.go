@@ -32,6 +32,7 @@ var buildSteps = [...]string{"check tools", "fetch packages", "install packages"
 type builder struct {
 	spec     Spec
 	work     string // scratch, removed by the caller
+	open     string // the same for mmdebstrap, which may be another user to whom work is closed
 	out      string // becomes the image
 	progress func(Progress)
 	step     int
@@ -101,8 +102,8 @@ func (b *builder) fetch(ctx context.Context) error {
 }
 
 // The folders that are archives of what is locked.
-func (b *builder) pool() string         { return b.workFile("packages") }
-func (b *builder) compilerPool() string { return b.workFile("compiler") }
+func (b *builder) pool() string         { return filepath.Join(b.open, "packages") }
+func (b *builder) compilerPool() string { return filepath.Join(b.open, "compiler") }
 
 // bootstrap installs the packages and leaves the result in bootstrap.tar.
 func (b *builder) bootstrap(ctx context.Context) error {
@@ -142,7 +143,7 @@ func (b *builder) mmdebstrap(ctx context.Context, argv []string) error {
 		argv: argv,
 		env: []string{
 			"SOURCE_DATE_EPOCH=" + fmt.Sprint(epoch.Unix()),
-			"TMPDIR=" + b.work,
+			"TMPDIR=" + b.open,
 			"INITRD=No", // Debian's kernel packages then make no initrd
 			"DEBIAN_FRONTEND=noninteractive",
 		},

@@ -80,7 +80,7 @@ func buildIn(t *testing.T, w workshop, spec Spec) Image {
 	text, err := json.Marshal(spec)
 	binary, err2 := os.ReadFile("/proc/self/exe")
 	if err := errors.Join(err, err2,
-		os.Chmod(dir, 0o755), os.WriteFile(program, binary, 0o755), os.Mkdir(store, 0o755), os.Chown(store, int(w.user), int(w.user)),
+		os.Chmod(dir, 0o755), os.WriteFile(program, binary, 0o755), os.Mkdir(store, 0o700), os.Chown(store, int(w.user), int(w.user)),
 		os.WriteFile(filepath.Join(dir, "spec.json"), text, 0o644),
 	); err != nil {
 		t.Fatal(err)

@@ -203,8 +203,15 @@ func (s *Store) build(ctx context.Context, spec Spec, progress func(Progress)) (
 		return Image{}, hint(fmt.Errorf("build image: %w", err))
 	}
 	defer func() { err = errors.Join(err, removeTree(tmp)) }()
-	b := &builder{spec: spec.withDefaults(), work: tmp, out: filepath.Join(tmp, "out"), progress: progress}
-	for _, dir := range []string{tmp, b.out} {
+	b := &builder{spec: spec.withDefaults(), work: tmp, open: tmp, out: filepath.Join(tmp, "out"), progress: progress}
+	if os.Geteuid() != 0 {
+		// mmdebstrap is then root in a namespace, which is some other user outside, who cannot reach into a home folder.
+		if b.open, err = os.MkdirTemp(openDir(), "rampart-build-"); err != nil {
+			return Image{}, hint(fmt.Errorf("build image: %w", err))
+		}
+		defer func() { err = errors.Join(err, removeTree(b.open)) }()
+	}
+	for _, dir := range []string{tmp, b.open, b.out} {
 		if err := errors.Join(os.MkdirAll(dir, 0o755), os.Chmod(dir, 0o755)); err != nil {
 			return Image{}, hint(fmt.Errorf("build image: %w", err))
 		}
@@ -218,6 +225,10 @@ func (s *Store) build(ctx context.Context, spec Spec, progress func(Progress)) (
 	}
 	return s.Lookup(spec)
 }
+
+// openDir is where a folder of hundreds of megabytes can be made that every user can reach: not in memory, as /tmp
+// often is.
+func openDir() string { return cmp.Or(os.Getenv("TMPDIR"), "/var/tmp") }
 
 // adopt moves a finished image into its place and points its Spec's digest to it.
 func (s *Store) adopt(dir string, image Image) error {
