@@ -96,11 +96,26 @@ func (p *Provider) findTrial(ctx context.Context, c *conn) (_ *Finding, err erro
 	if err != nil {
 		return nil, err
 	}
-	d, err := p.startDomain(ctx, machine{name: id.domain(testbed.Firewall), vcpus: 1, memory: 64 << 20, overlay: disk.path}, true)
+	m := machine{name: id.domain(testbed.Firewall), vcpus: 1, memory: 64 << 20, overlay: disk.path}
+	if !p.endpoint.wiring.taps() {
+		link := filepath.Join(p.options.StateDir, "trial")
+		defer os.Remove(link)
+		m.nics = trialNICs(link)
+	}
+	d, err := p.startDomain(ctx, m, true)
 	if err != nil {
 		return nil, err
 	}
 	return nil, d.discard(ctx)
+}
+
+// trialNICs are what not every QEMU has: a user-mode network, and a link to nowhere at that path.
+func trialNICs(link string) []nic {
+	path := escapeComma(link)
+	return []nic{
+		{plug: plug{netdev: "user,restrict=on"}, mac: "52:54:00:00:00:01"},
+		{plug: plug{netdev: "dgram,local.type=unix,local.path=" + path + ",remote.type=unix,remote.path=" + path + ".peer"}, mac: "52:54:00:00:00:02"},
+	}
 }
 
 // closedFile is how QEMU says that it may not open a disk or a kernel, and libvirt that QEMU could not.
@@ -123,6 +138,9 @@ var startTroubles = []struct {
 	{regexp.MustCompile(`cannot load AppArmor profile '([^']+)'`), true,
 		"libvirt cannot load the AppArmor profile FILE of a machine",
 		"aa-status shows what is loaded; load libvirt's own profiles again: apt-get install --reinstall libvirt-daemon-system apparmor, then systemctl restart apparmor libvirtd"},
+	{regexp.MustCompile(`network backend '(user)' is not compiled|(?:does not accept value|Invalid parameter) 'dgram'`), false,
+		"this QEMU cannot join machines without privileges: it is older than 7.2, or was built without user-mode networks",
+		`install QEMU 7.2 or later with slirp, as Debian 12 has it, or use uri = "qemu:///system"`},
 	{regexp.MustCompile(`(cannot set up guest memory[^:]*|unable to map backing store for guest RAM): Cannot allocate memory`), false,
 		"the host has no memory left for a node", "end other machines (virsh list), or give nodes less: memory in node blocks"},
 }

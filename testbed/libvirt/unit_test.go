@@ -327,6 +327,8 @@ func TestStartTroubles(t *testing.T) {
 		{"qemu: could not open kernel file '/pool/kernel': Permission denied", false, "may not open /pool/kernel", "namei"},
 		{"Cannot access storage file '/a/b' (as uid:64055, gid:64055): Permission denied", false, "may not open /a/b", "namei -l /a/b"},
 		{"internal error: cannot load AppArmor profile 'libvirt-1-2'", true, "the AppArmor profile libvirt-1-2", "apt-get install --reinstall"},
+		{"-netdev user,id=rampart0: network backend 'user' is not compiled into this binary", false, "without user-mode networks", "qemu:///system"},
+		{"-netdev dgram,id=rampart1: Parameter 'type' does not accept value 'dgram'", false, "older than 7.2", "QEMU 7.2 or later"},
 		{"qemu-system-x86_64: cannot set up guest memory 'pc.ram': Cannot allocate memory", false, "no memory left", "memory in node blocks"},
 	} {
 		f, ok := startTrouble(test.text, func() bool { return test.confined })
