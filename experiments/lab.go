@@ -57,13 +57,17 @@ func (l *Lab) connect(ctx context.Context, role testbed.Role) error {
 	return nil
 }
 
-// Close ends the helpers, which undo what they changed, side by side: each may take its time.
+// Close ends the helpers, which undo what they changed, side by side: each may take its time. Where the
+// testbed was closed before, they are gone already, and that is no error.
 func (l *Lab) Close() error {
 	ends := make(chan error, len(l.helpers))
 	for role, helper := range l.helpers {
 		go func() {
 			err := helper.Close()
-			if err != nil {
+			switch {
+			case errors.Is(err, testbed.ErrClosed):
+				err = nil
+			case err != nil:
 				err = fmt.Errorf("end helper on %s: %w", role, err)
 			}
 			ends <- err

@@ -9,6 +9,7 @@ package testbed
 
 import (
 	"context"
+	"errors"
 	"io"
 	"io/fs"
 )
@@ -48,8 +49,13 @@ type Provider interface {
 	Down(ctx context.Context, name string) error
 }
 
+// ErrClosed is wrapped by what a command on a node ends with because its testbed was closed: whoever did
+// that need not be told.
+var ErrClosed = errors.New("the testbed was closed")
+
 // A Testbed is live. Close lets go of connections and helper processes; only [Provider.Down]
-// removes what was made. A testbed may also be a [Renewer].
+// removes what was made. It may be called while commands run, and more than once. A testbed may also be
+// a [Renewer].
 type Testbed interface {
 	Name() string
 	Features() Features

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -146,6 +147,9 @@ func (c *cli) runOnTestbed(ctx context.Context, study *study, flags runFlags) (e
 		}
 		err = errors.Join(err, ending)
 	}()
+	if !kept && !flags.keep {
+		defer context.AfterFunc(ctx, bench.cut)()
+	}
 	study.bench = bench
 	return study.measure(ctx)
 }
@@ -167,17 +171,37 @@ type bench struct {
 	*cli
 	provider func(image string) chosenProvider
 	spec     testbed.Spec
-	current  testbed.Testbed
-	image    string // of current; empty where it is no factor
+
+	mu      sync.Mutex
+	current testbed.Testbed // nil: there is none
+	image   string          // of current; empty where it is no factor
+}
+
+// replace closes the testbed in use and takes another, or none, in its place.
+func (b *bench) replace(tb testbed.Testbed) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var err error
+	if b.current != nil {
+		err = b.current.Close()
+	}
+	b.current = tb
+	return err
+}
+
+// cut ends the connections to machines that an interrupt is about to destroy: nothing in them needs to
+// be put back first. Where nodes share the kernel of this machine, their helpers do that.
+func (b *bench) cut() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.current != nil && b.current.Features().DedicatedKernel {
+		_ = b.current.Close()
+	}
 }
 
 // fresh replaces the testbed by a newly booted one of an image.
 func (b *bench) fresh(ctx context.Context, image string) (testbed.Testbed, error) {
-	if b.current != nil {
-		// What broke may not close well; Down below removes it by its name.
-		_ = b.current.Close()
-		b.current = nil
-	}
+	_ = b.replace(nil) // what broke may not close well; Down below removes it by its name
 	var tb testbed.Testbed
 	var err error
 	for try := 1; ; try++ {
@@ -196,8 +220,8 @@ func (b *bench) fresh(ctx context.Context, image string) (testbed.Testbed, error
 	if err != nil {
 		return nil, err
 	}
-	b.current, b.image = tb, image
-	return tb, nil
+	b.image = image
+	return tb, b.replace(tb)
 }
 
 // How often a fresh testbed is tried while the provider cannot be used, and how long after the last
@@ -209,16 +233,14 @@ const (
 
 // finish closes the testbed, and removes it unless it is to stay.
 func (b *bench) finish(ctx context.Context, keep bool) error {
-	var errs []error
-	if b.current != nil {
-		errs = append(errs, b.current.Close())
-	}
-	if keep && b.current != nil {
+	isUp := b.current != nil
+	closing := b.replace(nil)
+	if keep && isUp {
 		b.sayf("testbed %s stays up; rampart down removes it", b.spec.Name)
-		return errors.Join(append(errs, markKept(b.provider(b.image), b.spec))...)
+		return errors.Join(closing, markKept(b.provider(b.image), b.spec))
 	}
 	if err := b.takeDown(ctx, b.provider(b.image), b.spec.Name); err != nil {
-		return errors.Join(append(errs, err)...)
+		return errors.Join(closing, err)
 	}
 	return nil
 }

@@ -330,12 +330,10 @@ func (n *node) current() (*ssh.Client, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.closed {
-		return nil, errClosed
+		return nil, testbed.ErrClosed
 	}
 	return n.client, nil
 }
-
-var errClosed = errors.New("the testbed was closed")
 
 // disconnect ends the connection, and with it every command that runs over it.
 func (n *node) disconnect() {
@@ -394,8 +392,11 @@ func (n *node) explain(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
-	if errors.Is(err, ErrGone) {
+	if errors.Is(err, ErrGone) || errors.Is(err, testbed.ErrClosed) {
 		return fmt.Errorf("node %s: %w", n.role, err)
+	}
+	if _, closed := n.current(); closed != nil {
+		return fmt.Errorf("node %s: %w", n.role, closed)
 	}
 	if gone := n.gone(ctx); gone != nil {
 		return fmt.Errorf("node %s: %w (%w)", n.role, gone, err)
