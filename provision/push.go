@@ -36,6 +36,16 @@ func Push(ctx context.Context, node Node, exe string) (path string, copied bool,
 	return path, true, nil
 }
 
+// CheckStatic returns an error unless the program runs on a node that has no libraries.
+func CheckStatic(exe string) error {
+	f, err := os.Open(exe)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return checkStatic(f)
+}
+
 // checkStatic looks for a request for a dynamic loader (PT_INTERP, System V ABI, program header).
 func checkStatic(r io.ReaderAt) error {
 	program, err := elf.NewFile(r)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rampart-bench/rampart/config"
 	"github.com/rampart-bench/rampart/images"
+	"github.com/rampart-bench/rampart/testbed/libvirt"
 )
 
 func (c *cli) imageCommand() *cobra.Command {
@@ -52,7 +53,7 @@ func (c *cli) imageCommand() *cobra.Command {
 		Use:   "rm DIGEST...",
 		Short: "Remove images",
 		Args:  arguments(1, unlimited),
-		RunE:  func(_ *cobra.Command, digests []string) error { return c.removeImages(digests) },
+		RunE:  func(cmd *cobra.Command, digests []string) error { return c.removeImages(cmd.Context(), digests) },
 	}
 	cmd.AddCommand(build, list, remove)
 	return cmd
@@ -185,7 +186,7 @@ func (c *cli) listImages() error {
 }
 
 // removeImages removes images named by their digest or the beginning of it.
-func (c *cli) removeImages(digests []string) error {
+func (c *cli) removeImages(ctx context.Context, digests []string) error {
 	store, err := openStore()
 	if err != nil {
 		return err
@@ -199,6 +200,24 @@ func (c *cli) removeImages(digests []string) error {
 			return err
 		}
 		c.sayf("removed image %s", digest)
+	}
+	return c.pruneVolumes(ctx)
+}
+
+// pruneVolumes removes what libvirt's storage pool has of images that were removed. Where there is no
+// libvirt there is nothing to remove.
+func (c *cli) pruneVolumes(ctx context.Context) error {
+	cfg, err := c.configOrDefault(configFlags{path: "."})
+	if err != nil {
+		cfg = &config.Config{} // one that is not right must not be in the way
+	}
+	provider, err := c.libvirtProvider(cfg, libvirt.Image{}, keepTestbed)
+	if err != nil {
+		return err
+	}
+	defer provider.Close()
+	if err := provider.Prune(ctx); err != nil && !isUnable(err) {
+		return withHint(err, "rampart down tries again")
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rampart-bench/rampart/config"
 	"github.com/rampart-bench/rampart/images"
+	"github.com/rampart-bench/rampart/provision"
 	"github.com/rampart-bench/rampart/testbed"
 	"github.com/rampart-bench/rampart/testbed/exact"
 	"github.com/rampart-bench/rampart/testbed/libvirt"
@@ -143,7 +144,13 @@ func (c *cli) sayUntuned(provider string, spec testbed.Spec) {
 func (c *cli) netnsProvider() *netns.Provider { return netns.New(netns.Options{Log: c.log}) }
 
 func (c *cli) libvirtProvider(cfg *config.Config, image libvirt.Image, after fate) (*libvirt.Provider, error) {
+	program, err := os.Executable()
+	if err != nil || provision.CheckStatic(program) != nil {
+		program = "" // whoever pushes it says what is wrong with it
+	}
 	return libvirt.New(libvirt.Options{
+		Program:        program,
+		Stored:         storedImages,
 		URI:            cfg.Libvirt.URI,
 		Accelerator:    libvirt.Accelerator(cfg.Libvirt.Accelerator),
 		Image:          image,
@@ -156,6 +163,20 @@ func (c *cli) libvirtProvider(cfg *config.Config, image libvirt.Image, after fat
 func (c *cli) isRemote(cfg *config.Config) bool {
 	provider, err := c.libvirtProvider(cfg, libvirt.Image{}, destroyTestbed)
 	return err == nil && provider.Remote() && cfg.Provider == libvirt.Name
+}
+
+// storedImages are the images that virtual machines may be booted from again.
+func storedImages() ([]libvirt.Image, error) {
+	store, err := openStore()
+	if err != nil {
+		return nil, err
+	}
+	list, err := store.List()
+	var all []libvirt.Image
+	for _, image := range list {
+		all = append(all, libvirt.FromStore(image))
+	}
+	return all, err
 }
 
 // libvirtWithImage is the libvirt provider, ready to bring testbeds up.

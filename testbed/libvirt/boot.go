@@ -104,8 +104,8 @@ func meet(ctx context.Context, log *slog.Logger, role testbed.Role, c *console, 
 			log.Debug("node got further", "node", string(role), "step", r.name, "took", time.Since(begin).Round(time.Millisecond))
 			continue
 		}
-		if ctx.Err() != nil {
-			return fmt.Errorf("wait for node %s: %s: %w", role, r.name, context.Cause(ctx))
+		if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, errHalted) {
+			return fmt.Errorf("wait for node %s: %s: %w", role, r.name, cause)
 		}
 		return &BootError{Role: role, Step: r.name, Hint: r.hint, Console: c.lines(consoleLines), err: err}
 	}

@@ -42,14 +42,14 @@ func (p *Provider) findSpace(ctx context.Context, c *conn) (*Finding, error) {
 // missingImage is the size of what of the image is not in the pool yet, in bytes.
 func (p *Provider) missingImage(ctx context.Context, c *conn) (size uint64) {
 	pool, errPool := p.lookupPool(ctx, c)
-	for kind, file := range map[string]File{"kernel": p.options.Image.Kernel, "initrd": p.options.Image.Initrd, "disk": p.options.Image.Disk} {
+	for kind, file := range map[string]File{kindKernel: p.options.Image.Kernel, kindInitrd: p.options.Image.Initrd, kindDisk: p.options.Image.Disk} {
 		info, err := os.Stat(file.Path)
 		if err != nil {
 			continue // there is no image: doctor then says so
 		}
-		name, err := sharedName(kind, file)
+		sum, err := file.digest()
 		if err == nil && errPool == nil {
-			_, err = lookupVolume(ctx, c, pool, name+completeSuffix)
+			_, err = lookupVolume(ctx, c, pool, sharedName(kind, sum)+completeSuffix)
 		}
 		if err != nil || errPool != nil {
 			size += uint64(info.Size())

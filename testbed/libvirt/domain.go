@@ -23,6 +23,7 @@ type machine struct {
 	cmdline  string
 	overlay  string // path of the qcow2 that is /dev/vda
 	seed     string // path of the raw image that is /dev/vdb
+	program  string // path of the raw image that is /dev/vdc, or empty
 	nics     []nic
 	kind     string // QEMU's machine type; empty: [machineType]
 	cpu      string // mode or model; empty: all that the accelerator can
@@ -126,6 +127,9 @@ func (m machine) devices() *libvirtxml.DomainDeviceList {
 	}
 	if m.seed != "" {
 		d.Disks = append(d.Disks, virtioDisk("vdb", m.seed, "raw", true))
+	}
+	if m.program != "" {
+		d.Disks = append(d.Disks, virtioDisk("vdc", m.program, "raw", true))
 	}
 	for _, n := range m.nics {
 		if n.netdev == "" {
@@ -247,6 +251,7 @@ func (p *Provider) nodeMachine(s state, role testbed.Role, overlay, seed string)
 		cmdline:  s.CommandLine,
 		overlay:  overlay,
 		seed:     seed,
+		program:  s.Program,
 		kind:     s.Spec.Machine.Type,
 		cpu:      s.Spec.Machine.CPU,
 		tuning:   node.Tuning,

@@ -328,11 +328,12 @@ func removeShared(t *testing.T, p *Provider, kind string, f File) {
 		t.Error(err)
 		return
 	}
-	name, err := sharedName(kind, f)
+	sum, err := f.digest()
 	if err != nil {
 		t.Error(err)
 		return
 	}
+	name := sharedName(kind, sum)
 	for _, n := range []string{name, name + completeSuffix} {
 		v, err := lookupVolume(ctx, c, pool, n)
 		if err == nil {
@@ -360,10 +361,11 @@ func TestBrokenUpload(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	name, err := sharedName("test", f)
+	sum, err := f.digest()
 	if err != nil {
 		t.Fatal(err)
 	}
+	name := sharedName("test", sum)
 	if _, err := createVolume(t.Context(), c, pool, rawVolume(name, modeShared, 9)); err != nil {
 		t.Fatal(err)
 	}

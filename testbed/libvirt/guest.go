@@ -115,8 +115,17 @@ func (s state) linkScript(role testbed.Role) string {
 	if role == testbed.Firewall {
 		line("set_kernel net/ipv4/ip_forward 1")
 	}
+	if s.Program != "" {
+		line(mountProgram)
+	}
 	return b.String()
 }
+
+// programFolder is where a node has the disk with this program.
+const programFolder = "/run/rampart-program"
+
+// mountProgram does so. A kernel that cannot is no reason to stop: the program is then copied.
+const mountProgram = "mkdir " + programFolder + " && mount -t iso9660 -o ro,nosuid,nodev,mode=0555 /dev/vdc " + programFolder + " || :"
 
 // driverLines set up the driver of a link's interface. A feature that the device does not have is
 // fixed, and ethtool complains of that one after it changed the others: what counts is what is read
@@ -226,14 +235,24 @@ func (s state) cloudSeed(role testbed.Role, host ssh.Key, authorized []byte) ima
 	return seed
 }
 
-// readLink is the command whose output [checkLink] understands.
-const readLink = `cat "/sys/class/net/$1/mtu" "/sys/class/net/$1/device/features" && ethtool -k "$1"`
+// readNode is the script whose output [node.verify] understands. Its name is the path of the program, its
+// arguments are links; what [checkLink] wants of each ends with nodePart.
+const readNode = `for link; do
+	cd "/sys/class/net/$link" && cat mtu device/features && ethtool -k "$link" && echo "` + nodePart + `" || exit
+done
+[ ! -x "$0" ] || echo "` + hasProgram + `"`
 
-// checkLink compares what a node says of a link with what was asked for. The output's first line is
+// Marks in the output of readNode.
+const (
+	nodePart   = "-- end of link"
+	hasProgram = "-- program"
+)
+
+// checkLink compares what a node says of a link with what was asked for. Of the output the first line is
 // the MTU, the second the negotiated virtio features as zeros and ones from bit 0 on, the rest is of
 // ethtool -k.
 func checkLink(l testbed.LinkSpec, output string) error {
-	mtu, rest, _ := strings.Cut(output, "\n")
+	mtu, rest, _ := strings.Cut(strings.TrimLeft(output, "\n"), "\n")
 	bits, features, ok := strings.Cut(rest, "\n")
 	if !ok {
 		return fmt.Errorf("read it back: output of %d bytes is too short", len(output))

@@ -111,9 +111,9 @@ func destroyDomain(ctx context.Context, c *conn, d rpc.Domain) error {
 
 // domainState is what a domain does, in a word.
 func domainState(ctx context.Context, c *conn, d rpc.Domain) (string, error) {
-	n, err := ask(ctx, c, "ask for the state of "+d.Name, func(l *rpc.Libvirt) (int32, error) {
-		state, _, err := l.DomainGetState(d, 0)
-		return state, err
+	n, err := ask(ctx, c, "ask for the state of "+d.Name, func(l *rpc.Libvirt) (now [2]int32, err error) {
+		now[0], now[1], err = l.DomainGetState(d, 0)
+		return now, err
 	})
 	if isCode(err, rpc.ErrNoDomain) {
 		return stateGone, nil
@@ -121,21 +121,28 @@ func domainState(ctx context.Context, c *conn, d rpc.Domain) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if word, ok := stateWords[rpc.DomainState(n)]; ok {
+	state, reason := rpc.DomainState(n[0]), rpc.DomainPausedReason(n[1])
+	if state == rpc.DomainPaused && reason == rpc.DomainPausedIoerror {
+		return stateHalted, nil
+	}
+	if word, ok := stateWords[state]; ok {
 		return word, nil
 	}
-	return fmt.Sprintf("state %d", n), nil
+	return fmt.Sprintf("state %d", state), nil
 }
 
 const (
 	stateRunning = "running"
+	statePaused  = "paused"
 	stateGone    = "gone"
+	// stateHalted is what QEMU makes of a machine whose write to its disk finds no space.
+	stateHalted = "halted, because its disk cannot be written (is the storage pool full?)"
 )
 
 var stateWords = map[rpc.DomainState]string{
 	rpc.DomainRunning:     stateRunning,
 	rpc.DomainBlocked:     stateRunning,
-	rpc.DomainPaused:      "paused",
+	rpc.DomainPaused:      statePaused,
 	rpc.DomainShutdown:    "stopping",
 	rpc.DomainShutoff:     stateGone,
 	rpc.DomainCrashed:     "crashed",

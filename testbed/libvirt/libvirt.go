@@ -106,7 +106,13 @@ type Options struct {
 	// KeepAfterClose makes domains that outlive this process. Without it they end when the process
 	// ends or [Provider.Close] is called, however it ends.
 	KeepAfterClose bool
-	Log            *slog.Logger // default: discarded
+	// Program is a file that nodes are given a disk with, so that nobody has to copy it to them; see
+	// [testbed.Features].
+	Program string
+	// Stored are the images that may be booted again. What the pool has of others is removed by
+	// [Provider.Down] and [Provider.Prune], unless a testbed uses it. nil: all of it stays.
+	Stored func() ([]Image, error)
+	Log    *slog.Logger // default: discarded
 }
 
 // DefaultStateDir is /var/lib/rampart for root and rampart in the user's state folder
@@ -329,6 +335,9 @@ func (p *Provider) Down(ctx context.Context, name string) error {
 	defer unlock()
 	if err := p.down(ctx, func(id ident) bool { return id.Name == name }); err != nil {
 		return fmt.Errorf("remove testbed %s: %w", name, err)
+	}
+	if err := p.Prune(ctx); err != nil {
+		p.log.Warn("space in the storage pool is not given back", "cause", err) // the testbed is gone all the same
 	}
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 	rpc "github.com/digitalocean/go-libvirt"
 	xssh "golang.org/x/crypto/ssh"
 
+	"github.com/rampart-bench/rampart/images"
 	"github.com/rampart-bench/rampart/provision/ssh"
 	"github.com/rampart-bench/rampart/testbed"
 )
@@ -109,7 +110,7 @@ func (tb *running) renew(ctx context.Context, role testbed.Role) error {
 	if ignoreMissing(err) != nil {
 		return err
 	}
-	return n.boot(ctx, c, pool)
+	return p.explainSpace(n.boot(ctx, c, pool))
 }
 
 func destroyByName(ctx context.Context, c *conn, name string) error {
@@ -125,12 +126,15 @@ type node struct {
 	tb   *running
 	role testbed.Role
 
+	program bool // the node has this program; known once it was booted
+
 	dialing sync.Mutex // one dials, the others wait for it
 
 	mu     sync.Mutex
 	client *ssh.Client
-	keeper *conn // keeps the machine alive, if something does
-	closed bool  // the testbed was let go of
+	keeper *conn                   // keeps the machine alive, if something does
+	closed bool                    // the testbed was let go of
+	giveUp context.CancelCauseFunc // while it boots
 
 	facts map[string]string // what its machine is, as read back when it booted; for the manifest
 }
@@ -164,8 +168,10 @@ func (n *node) boot(ctx context.Context, c *conn, pool rpc.StoragePool) error {
 	if err != nil {
 		return err
 	}
+	waiting, done := n.whileRunning(ctx)
+	defer done()
 	var client *ssh.Client
-	if err := meet(ctx, p.log, n.role, d.console, p.requirements(s, n.role, d, config, &client)); err != nil {
+	if err := meet(waiting, p.log, n.role, d.console, p.requirements(s, n.role, d, config, &client)); err != nil {
 		return err
 	}
 	n.use(client)
@@ -177,6 +183,20 @@ func (n *node) boot(ctx context.Context, c *conn, pool rpc.StoragePool) error {
 		return err
 	}
 	return n.readBack(ctx, c, m, d.Domain)
+}
+
+// whileRunning returns a context that also ends when the machine, which boots, is halted.
+func (n *node) whileRunning(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.giveUp = cancel
+	return ctx, func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.giveUp = nil
+		cancel(nil)
+	}
 }
 
 // tie ends the connection to the node when libvirt lets go of the connection that keeps its machine
@@ -240,21 +260,49 @@ func (n *node) sshConfig(ctx context.Context) (ssh.Config, error) {
 	}, nil
 }
 
-// verify reads back from the node what its links are like.
+// verify reads back from the node what its links are like, and whether it has the program. It asks once:
+// under emulation every command costs a tenth of a second and more.
 func (n *node) verify(ctx context.Context) error {
+	argv := []string{"sh", "-c", readNode, programFolder + "/" + images.ProgramName}
+	var links []testbed.LinkSpec
 	for _, l := range n.tb.state.Spec.Links {
-		if !l.Address(n.role).IsValid() {
-			continue
+		if l.Address(n.role).IsValid() {
+			links = append(links, l)
+			argv = append(argv, l.Name)
 		}
-		out, err := n.output(ctx, "sh", "-c", readLink, "sh", l.Name)
-		if err == nil {
-			err = checkLink(l, out)
-		}
-		if err != nil {
+	}
+	out, err := n.patientOutput(ctx, argv...)
+	if err != nil {
+		return fmt.Errorf("check node %s: %w", n.role, err)
+	}
+	parts := strings.Split(out, nodePart)
+	if len(parts) != len(links)+1 {
+		return fmt.Errorf("check node %s: it told of %d links, not of %d", n.role, len(parts)-1, len(links))
+	}
+	for i, l := range links {
+		if err := checkLink(l, parts[i]); err != nil {
 			return fmt.Errorf("check node %s: link %s: %w", n.role, l.Name, err)
 		}
 	}
+	n.program = strings.TrimSpace(parts[len(links)]) == hasProgram
 	return nil
+}
+
+// outputTries is how often a command of our own is started on a node whose connection breaks.
+const outputTries = 3
+
+// patientOutput is output that tries again on a new connection when one breaks though the machine runs:
+// seen right after a boot, at a load of twenty. The command must be one that can be run twice.
+func (n *node) patientOutput(ctx context.Context, argv ...string) (string, error) {
+	for try := 1; ; try++ {
+		out, err := n.output(ctx, argv...)
+		var status interface{ ExitCode() int }
+		if err == nil || try == outputTries || errors.As(err, &status) || errors.Is(err, ErrGone) || ctx.Err() != nil {
+			return out, err
+		}
+		n.tb.provider.log.Warn("the connection to a node broke; trying again", "testbed", n.tb.Name(), "node", string(n.role), "cause", err)
+		n.disconnect()
+	}
 }
 
 // output runs a command and returns what it writes.
@@ -423,11 +471,18 @@ func (n *node) gone(ctx context.Context) error {
 	if err != nil {
 		return nil
 	}
-	if word, err := domainState(ctx, c, d); err == nil && word != stateRunning {
+	switch word, err := domainState(ctx, c, d); {
+	case err != nil || word == stateRunning:
+		return nil
+	case word == statePaused || word == stateHalted:
+		return fmt.Errorf("%w: %w: domain %s is %s", ErrGone, errHalted, name, word)
+	default:
 		return fmt.Errorf("%w: domain %s is %s", ErrGone, name, word)
 	}
-	return nil
 }
+
+// errHalted says that a machine is there and does not run, so that it will not end by itself either.
+var errHalted = errors.New("it stands still")
 
 // watch ends the connections to a node as soon as its machine stops: a machine that is destroyed
 // says nothing on its connections, and those who read from them would wait for ever.
@@ -498,17 +553,22 @@ func (tb *running) handle(ctx context.Context, e rpc.DomainEventLifecycleMsg) {
 	}
 }
 
-// dropIfGone ends the connection to a machine that does not run. It asks, for the event may be that
-// of a machine that was replaced meanwhile.
+// dropIfGone ends the connection to a machine that does not run, or the wait for one. It asks, for the
+// event may be that of a machine that was replaced meanwhile.
 func (n *node) dropIfGone(ctx context.Context) {
 	n.mu.Lock()
-	connected := n.client != nil
+	connected, giveUp := n.client != nil, n.giveUp
 	n.mu.Unlock()
-	if !connected {
+	if !connected && giveUp == nil {
 		return
 	}
-	if err := n.gone(ctx); err != nil && ctx.Err() == nil {
-		n.tb.provider.log.Warn("lost a node", "testbed", n.tb.Name(), "node", string(n.role), "error", err)
-		n.disconnect()
+	err := n.gone(ctx)
+	if err == nil || ctx.Err() != nil {
+		return
 	}
+	n.tb.provider.log.Warn("lost a node", "testbed", n.tb.Name(), "node", string(n.role), "error", err)
+	if giveUp != nil && errors.Is(err, errHalted) { // one that ended also ends its console
+		giveUp(err)
+	}
+	n.disconnect()
 }

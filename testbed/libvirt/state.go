@@ -30,7 +30,8 @@ type state struct {
 	Kernel      string                  `json:"kernel"` // paths on libvirt's host
 	Initrd      string                  `json:"initrd"`
 	Base        string                  `json:"base"`
-	Cloud       bool                    `json:"cloud,omitempty"` // [Image].Cloud
+	Cloud       bool                    `json:"cloud,omitempty"`   // [Image].Cloud
+	Program     string                  `json:"program,omitempty"` // a disk with this program on it
 	CommandLine string                  `json:"command_line"`
 	HostKeys    map[testbed.Role]string `json:"host_keys"` // as in authorized_keys
 	Features    testbed.Features        `json:"features"`

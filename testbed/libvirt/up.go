@@ -6,10 +6,13 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"path/filepath"
+	"slices"
 
 	rpc "github.com/digitalocean/go-libvirt"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/rampart-bench/rampart/images"
 	"github.com/rampart-bench/rampart/provision/ssh"
 	"github.com/rampart-bench/rampart/testbed"
 )
@@ -58,7 +61,7 @@ func (p *Provider) up(ctx context.Context, spec testbed.Spec) (_ *running, err e
 		return nil, err
 	}
 	if err := tb.bringUp(ctx, c, reason); err != nil {
-		return nil, errors.Join(err, tb.abandon(ctx))
+		return nil, errors.Join(p.explainSpace(err), tb.abandon(ctx))
 	}
 	return tb, nil
 }
@@ -99,6 +102,11 @@ func (p *Provider) clearLeftovers(ctx context.Context, c *conn, name string) err
 // bringUp makes everything. What it has made when it fails, [running.abandon] finds by name.
 func (tb *running) bringUp(ctx context.Context, c *conn, reason string) error {
 	p, s := tb.provider, &tb.state
+	unlock, err := p.lock(ctx, imagesLock, shared)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	pool, err := p.prepareImage(ctx, c, s)
 	if err != nil {
 		return err
@@ -136,6 +144,9 @@ func (tb *running) bringUp(ctx context.Context, c *conn, reason string) error {
 	if err := tb.checkPath(ctx); err != nil {
 		return err
 	}
+	if !slices.ContainsFunc(tb.nodes, func(n *node) bool { return !n.program }) {
+		s.Features.Program = programFolder + "/" + images.ProgramName
+	}
 	for _, n := range tb.nodes {
 		maps.Copy(s.Features.Parameters, n.facts)
 	}
@@ -160,7 +171,8 @@ func (tb *running) abandon(ctx context.Context) error {
 // (kernel/time/clocksource.c): then nodes of one testbed have clocks of different cost.
 const emulatedOptions = "no_timer_check tsc=reliable"
 
-// prepareImage puts the image into the pool, where QEMU's user can read it, unless it is there.
+// prepareImage puts the image and the program into the pool, where QEMU's user can read them, unless they
+// are there.
 func (p *Provider) prepareImage(ctx context.Context, c *conn, s *state) (rpc.StoragePool, error) {
 	pool, err := p.openPool(ctx, c)
 	if err != nil {
@@ -172,9 +184,9 @@ func (p *Provider) prepareImage(ctx context.Context, c *conn, s *state) (rpc.Sto
 		path *string
 	}
 	image := p.options.Image
-	parts := []part{{"disk", image.Disk, &s.Base}}
+	parts := []part{{kindDisk, image.Disk, &s.Base}}
 	if s.Cloud = image.Cloud; !s.Cloud {
-		parts = append(parts, part{"kernel", image.Kernel, &s.Kernel}, part{"initrd", image.Initrd, &s.Initrd})
+		parts = append(parts, part{kindKernel, image.Kernel, &s.Kernel}, part{kindInitrd, image.Initrd, &s.Initrd})
 		s.CommandLine = image.CommandLine
 		if !s.KVM {
 			s.CommandLine += " " + emulatedOptions
@@ -187,7 +199,16 @@ func (p *Provider) prepareImage(ctx context.Context, c *conn, s *state) (rpc.Sto
 		}
 		*part.path = vol.path
 	}
-	return pool, nil
+	if p.options.Program == "" {
+		return pool, nil
+	}
+	program, err := programSource(p.options.Program)
+	if err != nil {
+		return pool, err
+	}
+	vol, err := p.sharedContent(ctx, c, pool, kindProgram, program)
+	s.Program = vol.path
+	return pool, err
 }
 
 // virtioLag is by how many frames the counters of virtio-net are taken to be behind at most: the driver
@@ -270,6 +291,18 @@ func (p *Provider) attach(ctx context.Context, name string) (*running, error) {
 	return nil, fmt.Errorf("no machine of it is there: %w: bring it up with rampart up", fs.ErrNotExist)
 }
 
+// checkProgram forgets the program that the nodes have where it is not this one but an earlier version.
+func (p *Provider) checkProgram(s *state) error {
+	if p.options.Program == "" || s.Program == "" {
+		return nil
+	}
+	program, err := programSource(p.options.Program)
+	if err == nil && filepath.Base(s.Program) != sharedName(kindProgram, program.sha256) {
+		s.Features.Program = ""
+	}
+	return err
+}
+
 // attachBy takes over the testbed that a domain belongs to.
 func (p *Provider) attachBy(d rpc.Domain) (*running, error) {
 	id, _, _ := parseName(d.Name)
@@ -282,6 +315,9 @@ func (p *Provider) attachBy(d rpc.Domain) (*running, error) {
 		return nil, err
 	}
 	if tb.key, err = ssh.ParseKey(key); err != nil {
+		return nil, err
+	}
+	if err := p.checkProgram(&tb.state); err != nil {
 		return nil, err
 	}
 	tb.watch()

@@ -10,10 +10,14 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	rpc "github.com/digitalocean/go-libvirt"
+	"golang.org/x/sys/unix"
 	"libvirt.org/go/libvirtxml"
+
+	"github.com/rampart-bench/rampart/images"
 )
 
 // DefaultPool is the storage pool that everything of ours is in: a transient pool over a folder, so
@@ -164,6 +168,19 @@ func deleteVolume(ctx context.Context, c *conn, v rpc.StorageVol) error {
 	}))
 }
 
+// explainSpace makes of an error that quotes the kernel's "no space left on device" one that says where, and
+// what to do.
+func (p *Provider) explainSpace(err error) error {
+	if err == nil || !strings.Contains(strings.ToLower(err.Error()), unix.ENOSPC.Error()) {
+		return err
+	}
+	return &UnavailableError{
+		Problem: fmt.Sprintf("there is no space left in storage pool %s, in %s: %v", p.options.Pool, p.options.PoolDir, err),
+		Mend:    "rampart image ls and rampart image rm, or move other files out of it: virsh vol-list " + p.options.Pool,
+		err:     err,
+	}
+}
+
 // uploadLimit allows for a disk that writes 4 MB/s.
 func uploadLimit(size int64) time.Duration {
 	return callLimit + time.Duration(size/4e6)*time.Second
@@ -201,15 +218,98 @@ func (r *countingReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// sharedVolume returns the volume that holds what is in the file, under a name that its content
-// decides. It is uploaded when it is not there yet. kind is part of the name.
-//
-// A volume cannot be renamed, so that one is complete is said by a second, empty one, made last.
+// source is what a shared volume is filled from.
+type source struct {
+	path   string // of the file behind it
+	sha256 string // of the content, in hexadecimal digits
+	size   int64  // of the content, bytes
+	open   func() (io.ReadCloser, error)
+}
+
+// source is the file as it is.
+func (f File) source() (source, error) {
+	info, err := os.Stat(f.Path)
+	if err != nil {
+		return source{}, fmt.Errorf("read image: %w", err)
+	}
+	s := source{path: f.Path, sha256: f.SHA256, size: info.Size(), open: func() (io.ReadCloser, error) { return os.Open(f.Path) }}
+	if s.sha256 == "" {
+		s.sha256, err = s.digest()
+	}
+	return s, err
+}
+
+// digest is the SHA-256 of the file in hexadecimal digits.
+func (f File) digest() (string, error) {
+	s, err := f.source()
+	return s.sha256, err
+}
+
+// programSource is a disk with a program on it.
+func programSource(path string) (source, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return source{}, fmt.Errorf("read program: %w", err)
+	}
+	_, length, err := images.ProgramDisk(nil, info.Size())
+	if err != nil {
+		return source{}, err
+	}
+	s := source{path: path, size: length, open: func() (io.ReadCloser, error) {
+		f, err := os.Open(path)
+		if err != nil {
+			return nil, err
+		}
+		disk, _, err := images.ProgramDisk(f, info.Size())
+		return struct {
+			io.Reader
+			io.Closer
+		}{disk, f}, err
+	}}
+	s.sha256, err = s.digest()
+	return s, err
+}
+
+// digest reads the content to find its digest.
+func (s source) digest() (string, error) {
+	r, err := s.open()
+	if err != nil {
+		return "", fmt.Errorf("hash %s: %w", s.path, err)
+	}
+	defer r.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, r); err != nil {
+		return "", fmt.Errorf("hash %s: %w", s.path, err)
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// Kinds of shared volumes, as they stand in their names.
+const (
+	kindKernel  = "kernel"
+	kindInitrd  = "initrd"
+	kindDisk    = "disk"
+	kindProgram = "program"
+)
+
+// sharedName is the name of the volume of that kind whose content has that digest.
+func sharedName(kind, sha256 string) string { return "rampart-" + kind + "-" + sha256[:24] }
+
+// sharedVolume returns the volume that holds what is in the file; see [Provider.sharedContent].
 func (p *Provider) sharedVolume(ctx context.Context, c *conn, pool rpc.StoragePool, kind string, file File) (volume, error) {
-	name, err := sharedName(kind, file)
+	content, err := file.source()
 	if err != nil {
 		return volume{}, err
 	}
+	return p.sharedContent(ctx, c, pool, kind, content)
+}
+
+// sharedContent returns the volume that holds the content, under a name that the content decides. It is
+// uploaded when it is not there yet.
+//
+// A volume cannot be renamed, so that one is complete is said by a second, empty one, made last.
+func (p *Provider) sharedContent(ctx context.Context, c *conn, pool rpc.StoragePool, kind string, content source) (volume, error) {
+	name := sharedName(kind, content.sha256)
 	unlock, err := p.lock(ctx, name, exclusive)
 	if err != nil {
 		return volume{}, err
@@ -221,7 +321,7 @@ func (p *Provider) sharedVolume(ctx context.Context, c *conn, pool rpc.StoragePo
 		vol, err := lookupVolume(ctx, c, pool, name)
 		switch {
 		case isCode(err, rpc.ErrNoStorageVol):
-			return p.uploadShared(ctx, c, pool, name, file)
+			return p.uploadShared(ctx, c, pool, name, content)
 		case err != nil:
 			return volume{}, err
 		case errMark == nil:
@@ -242,41 +342,24 @@ func (p *Provider) sharedVolume(ctx context.Context, c *conn, pool rpc.StoragePo
 
 const completeSuffix = ".complete"
 
-// sharedName is the name of the volume for a file.
-func sharedName(kind string, file File) (string, error) {
-	sum, err := file.digest()
-	if err != nil {
-		return "", err
-	}
-	return "rampart-" + kind + "-" + sum[:24], nil
-}
-
-func (p *Provider) uploadShared(ctx context.Context, c *conn, pool rpc.StoragePool, name string, file File) (_ volume, err error) {
-	f, err := os.Open(file.Path)
+func (p *Provider) uploadShared(ctx context.Context, c *conn, pool rpc.StoragePool, name string, content source) (_ volume, err error) {
+	in, err := content.open()
 	if err != nil {
 		return volume{}, fmt.Errorf("upload %s: %w", name, err)
 	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return volume{}, fmt.Errorf("upload %s: %w", name, err)
-	}
-	p.log.Info("uploading to storage pool", "file", file.Path, "volume", name, "bytes", info.Size())
+	defer in.Close()
+	p.log.Info("uploading to storage pool", "file", content.path, "volume", name, "bytes", content.size)
 	// The upload is raw: a qcow2 file is its bytes, and brings its own header.
-	vol, err := createVolume(ctx, c, pool, rawVolume(name, modeShared, info.Size()))
+	vol, err := createVolume(ctx, c, pool, rawVolume(name, modeShared, content.size))
 	if err != nil {
 		return volume{}, err
 	}
 	h := sha256.New()
-	if err := upload(ctx, p.endpoint, vol, io.TeeReader(f, h), info.Size()); err != nil {
+	if err := upload(ctx, p.endpoint, vol, io.TeeReader(in, h), content.size); err != nil {
 		return volume{}, errors.Join(err, p.discard(ctx, c, vol))
 	}
-	sum, err := file.digest()
-	if err != nil {
-		return volume{}, errors.Join(err, p.discard(ctx, c, vol))
-	}
-	if got := hex.EncodeToString(h.Sum(nil)); got != sum {
-		return volume{}, errors.Join(fmt.Errorf("upload %s: %s has digest %s, not %s: it was changed or damaged: build the image again", name, file.Path, got, sum), p.discard(ctx, c, vol))
+	if got := hex.EncodeToString(h.Sum(nil)); got != content.sha256 {
+		return volume{}, errors.Join(fmt.Errorf("upload %s: %s has digest %s, not %s: it was changed or damaged: build the image again", name, content.path, got, content.sha256), p.discard(ctx, c, vol))
 	}
 	_, err = createVolume(ctx, c, pool, rawVolume(name+completeSuffix, modeShared, 0))
 	return vol, err
@@ -296,21 +379,4 @@ func (p *Provider) privateVolume(ctx context.Context, c *conn, pool rpc.StorageP
 		return volume{}, err
 	}
 	return vol, upload(ctx, p.endpoint, vol, bytes.NewReader(content), int64(len(content)))
-}
-
-// digest is the SHA-256 of the file in hexadecimal digits.
-func (f File) digest() (string, error) {
-	if f.SHA256 != "" {
-		return f.SHA256, nil
-	}
-	r, err := os.Open(f.Path)
-	if err != nil {
-		return "", fmt.Errorf("hash %s: %w", f.Path, err)
-	}
-	defer r.Close()
-	h := sha256.New()
-	if _, err := io.Copy(h, r); err != nil {
-		return "", fmt.Errorf("hash %s: %w", f.Path, err)
-	}
-	return hex.EncodeToString(h.Sum(nil)), nil
 }
