@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/rampart-bench/rampart/experiments/firewall"
 	"github.com/rampart-bench/rampart/experiments/record"
 	"github.com/rampart-bench/rampart/experiments/traffic"
@@ -29,32 +31,52 @@ type Lab struct {
 	routing string
 }
 
-// Connect pushes the program exe to every node of a testbed and starts it as the helper.
+// Connect pushes the program exe to every node of a testbed and starts it as the helper, side by side.
 func Connect(ctx context.Context, tb testbed.Testbed, spec testbed.Spec, exe string) (*Lab, error) {
 	l := &Lab{testbed: tb, spec: spec, exe: exe, helpers: map[testbed.Role]*provision.Agent{}}
-	for _, role := range testbed.Roles() {
-		if err := l.connect(ctx, role); err != nil {
-			return nil, errors.Join(err, l.Close())
+	var starts errgroup.Group
+	helpers := make([]*provision.Agent, len(testbed.Roles()))
+	for i, role := range testbed.Roles() {
+		starts.Go(func() (err error) {
+			helpers[i], err = l.start(ctx, role)
+			return err
+		})
+	}
+	err := starts.Wait()
+	for i, role := range testbed.Roles() {
+		if helpers[i] != nil {
+			l.helpers[role] = helpers[i]
 		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, l.Close())
 	}
 	return l, nil
 }
 
+// connect starts the helper of a node that was renewed.
 func (l *Lab) connect(ctx context.Context, role testbed.Role) error {
+	helper, err := l.start(ctx, role)
+	if err == nil {
+		l.helpers[role] = helper
+	}
+	return err
+}
+
+func (l *Lab) start(ctx context.Context, role testbed.Role) (*provision.Agent, error) {
 	node := l.testbed.Node(role)
 	path := l.testbed.Features().Program
 	if path == "" {
 		var err error
 		if path, _, err = provision.Push(ctx, node, l.exe); err != nil {
-			return fmt.Errorf("prepare %s: %w", role, err)
+			return nil, fmt.Errorf("prepare %s: %w", role, err)
 		}
 	}
 	helper, err := provision.Connect(ctx, node, path, "agent")
 	if err != nil {
-		return fmt.Errorf("start helper on %s: %w", role, err)
+		return nil, fmt.Errorf("start helper on %s: %w", role, err)
 	}
-	l.helpers[role] = helper
-	return nil
+	return helper, nil
 }
 
 // Close ends the helpers, which undo what they changed, side by side: each may take its time. Where the
@@ -90,15 +112,22 @@ func call[R any](ctx context.Context, l *Lab, role testbed.Role, method string, 
 	return result, nil
 }
 
-// Describe asks every node what it is.
+// Describe asks every node what it is, side by side.
 func (l *Lab) Describe(ctx context.Context) (map[string]record.Environment, error) {
+	var asks errgroup.Group
+	told := make([]record.Environment, len(testbed.Roles()))
+	for i, role := range testbed.Roles() {
+		asks.Go(func() (err error) {
+			told[i], err = call[record.Environment](ctx, l, role, methodDescribe, l.interfaces(role))
+			return err
+		})
+	}
+	if err := asks.Wait(); err != nil {
+		return nil, err
+	}
 	all := map[string]record.Environment{}
-	for _, role := range testbed.Roles() {
-		env, err := call[record.Environment](ctx, l, role, methodDescribe, l.interfaces(role))
-		if err != nil {
-			return nil, err
-		}
-		all[string(role)] = env
+	for i, role := range testbed.Roles() {
+		all[string(role)] = told[i]
 	}
 	return all, nil
 }
