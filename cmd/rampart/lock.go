@@ -65,10 +65,25 @@ func markKept(provider chosenProvider, spec testbed.Spec) error {
 	return os.WriteFile(keptPath(spec.Name), []byte(keptDigest(provider, spec)), 0o644)
 }
 
-// keptFor reports whether a testbed made from this very Spec and image was left up on purpose.
-func keptFor(provider chosenProvider, spec testbed.Spec) bool {
+// What is known of a testbed that may have been left up on purpose.
+type keptState int
+
+const (
+	notKept   keptState = iota
+	keptSame            // it was made from this very Spec and image
+	keptOther           // it was made from others
+)
+
+// keptFor says whether a testbed of this name was left up on purpose, and what it was made from.
+func keptFor(provider chosenProvider, spec testbed.Spec) keptState {
 	digest, err := os.ReadFile(keptPath(spec.Name))
-	return err == nil && string(digest) == keptDigest(provider, spec)
+	switch {
+	case err != nil:
+		return notKept
+	case string(digest) == keptDigest(provider, spec):
+		return keptSame
+	}
+	return keptOther
 }
 
 func forgetKept(name string) error {

@@ -104,21 +104,48 @@ func (c *cli) bringUp(ctx context.Context, provider testbed.Provider, spec testb
 	return provider.Up(ctx, spec)
 }
 
-// attachKept returns the testbed that was left up on purpose, when it is whole.
+// attachKept returns the testbed that was left up on purpose. Nodes that no longer run are replaced; the
+// others go on.
 func (c *cli) attachKept(ctx context.Context, provider chosenProvider, spec testbed.Spec) (testbed.Testbed, bool) {
 	attacher, ok := provider.Provider.(testbed.Attacher)
-	if !ok || !keptFor(provider, spec) {
+	if !ok {
+		return nil, false
+	}
+	switch keptFor(provider, spec) {
+	case notKept:
+		return nil, false
+	case keptOther:
+		c.sayf("testbed %s was made from another configuration, image or provider: it is made anew", spec.Name)
 		return nil, false
 	}
 	tb, err := attacher.Attach(ctx, spec.Name)
 	if err == nil {
-		err = checkRuns(ctx, provider.Provider, spec.Name, testbed.Roles()...)
+		if err = c.mend(ctx, provider.Provider, tb); err == nil {
+			return tb, true
+		}
+		err = errors.Join(err, tb.Close())
 	}
-	if err != nil {
-		c.log.Warn("the testbed that was left up cannot be used and is made anew", "cause", err)
-		return nil, false
+	c.log.Warn("the testbed that was left up cannot be used and is made anew", "cause", err)
+	return nil, false
+}
+
+// mend replaces the nodes of a testbed that do not run.
+func (c *cli) mend(ctx context.Context, provider testbed.Provider, tb testbed.Testbed) error {
+	renewer, _ := tb.(testbed.Renewer)
+	for _, role := range testbed.Roles() {
+		err := checkRuns(ctx, provider, tb.Name(), role)
+		if err == nil {
+			continue
+		}
+		if renewer == nil {
+			return err
+		}
+		c.sayf("%v: it is replaced", err)
+		if err := renewer.Renew(ctx, role); err != nil {
+			return err
+		}
 	}
-	return tb, true
+	return nil
 }
 
 // checkRuns returns an error unless these nodes of a testbed run.
