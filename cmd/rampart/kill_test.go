@@ -132,9 +132,10 @@ func TestMachinesKilledAtAnyMoment(t *testing.T) {
 		moments = 50
 	}
 	v := newVictim(t, killedMachines)
+	booting := v.timeUp()
 	for done := 0; done < moments; done += 3 {
-		v.killWhileRunning(45 * time.Second)
-		v.kill(20*time.Second, "up")
+		v.killWhileRunning(3 * booting)
+		v.kill(booting, "up")
 		v.kill(2*time.Second, "down")
 		v.removeAll()
 	}
@@ -160,6 +161,20 @@ func newVictim(t *testing.T, configuration string) *victim {
 	t.Logf("seed %d", seed)
 	v.random = rand.New(rand.NewPCG(seed, 0))
 	return v
+}
+
+// timeUp is how long it takes to bring the testbed up here and now.
+func (v *victim) timeUp() time.Duration {
+	v.Helper()
+	started := time.Now()
+	up := exec.Command(filepath.Join(bin, "rampart"), "up")
+	up.Dir = v.dir
+	if said, err := up.CombinedOutput(); err != nil {
+		v.Fatalf("up: %v\n%s", err, said)
+	}
+	took := time.Since(started)
+	v.removeAll()
+	return took
 }
 
 // kill starts a command and kills it at a random moment within that time. It reports whether the command

@@ -311,15 +311,17 @@ func (p *Provider) remove(ctx context.Context, c *conn, inv inventory) error {
 		stops.Go(func() error { return destroyDomain(ctx, c, d) })
 	}
 	errs := []error{stops.Wait()}
+	var networks errgroup.Group // each takes the host's packet filter a while; volumes go meanwhile
 	for _, n := range inv.networks {
-		errs = append(errs, destroyNetwork(ctx, c, n))
+		networks.Go(func() error { return destroyNetwork(ctx, c, n) })
 	}
 	for _, v := range inv.volumes {
 		errs = append(errs, deleteVolume(ctx, c, v))
 	}
-	if err := errors.Join(errs...); err != nil {
+	if err := errors.Join(append(errs, networks.Wait())...); err != nil {
 		return err // the state stays: it says that there is something left
 	}
+	errs = nil
 	for _, id := range inv.states {
 		errs = append(errs, os.RemoveAll(p.stateFolder(id)))
 	}

@@ -1,0 +1,187 @@
+package main_test
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/u-root/u-root/pkg/cpio"
+
+	"github.com/rampart-bench/rampart/experiments/record"
+	"github.com/rampart-bench/rampart/images"
+)
+
+// here is the source of a process 1 that says so and does nothing.
+const here = `package main
+
+import "os"
+
+func main() {
+	os.Stdout.WriteString("here\n")
+	select {}
+}
+`
+
+// oneRunOnMachines is the configuration of a single run on three virtual machines.
+const oneRunOnMachines = `
+testbed {
+  name     = "bench-up"
+  provider = "libvirt"
+}
+firewall "open" { engine = "none" }
+experiment "latency" {
+  measurement "icmp_rtt" {
+    count  = 1
+    warmup = 0
+  }
+  matrix {
+    firewall   = ["open"]
+    rules      = [2]
+    frame_size = [64]
+  }
+  repetitions = 1
+  controls    = false
+}
+`
+
+// BenchmarkUp holds the time from the start of `rampart run` until three agents have answered against the
+// time that one machine with the same kernel under the same accelerator takes until its process 1, which
+// does nothing, runs. The metrics are medians.
+func BenchmarkUp(b *testing.B) {
+	if lacks := lacking("libvirt-"); lacks != "" {
+		b.Skipf("%s is needed", lacks)
+	}
+	_, features := timeToAgents(b) // the first uploads
+	bare := newBareKernel(b, features)
+	var up, boot []float64
+	for b.Loop() {
+		boot = append(boot, bare.timeToInit(b).Seconds())
+		took, _ := timeToAgents(b)
+		up = append(up, took.Seconds())
+	}
+	slices.Sort(up)
+	slices.Sort(boot)
+	b.ReportMetric(up[len(up)/2], "agents-s")
+	b.ReportMetric(boot[len(boot)/2], "bare-boot-s")
+	b.ReportMetric(up[len(up)/2]/boot[len(boot)/2], "ratio")
+}
+
+// timeToAgents is from the start of the program until it has met all agents, and what it says of the
+// testbed.
+func timeToAgents(b *testing.B) (time.Duration, map[string]string) {
+	dir := b.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "rampart.hcl"), []byte(oneRunOnMachines), 0o644); err != nil {
+		b.Fatal(err)
+	}
+	run := exec.Command(filepath.Join(bin, "rampart"), "run", "--out", "out")
+	run.Dir = dir
+	said, err := run.StderrPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	started := time.Now()
+	if err := run.Start(); err != nil {
+		b.Fatal(err)
+	}
+	var took time.Duration
+	var all strings.Builder
+	for lines := bufio.NewScanner(said); lines.Scan(); {
+		fmt.Fprintln(&all, lines.Text())
+		if strings.HasPrefix(lines.Text(), "measuring 1 runs") {
+			took = time.Since(started)
+		}
+	}
+	if err := run.Wait(); err != nil || took == 0 {
+		b.Fatalf("%v\n%s", err, all.String())
+	}
+	manifest, err := record.ReadManifest(filepath.Join(dir, "out"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	var features struct{ Parameters map[string]string }
+	if err := json.Unmarshal(manifest.Features, &features); err != nil {
+		b.Fatal(err)
+	}
+	return took, features.Parameters
+}
+
+// bareKernel is a machine like a node, with nothing but a kernel and a process 1.
+type bareKernel struct{ arguments []string }
+
+func newBareKernel(b *testing.B, features map[string]string) bareKernel {
+	dir := b.TempDir()
+	source, program := filepath.Join(dir, "here.go"), filepath.Join(dir, "here")
+	if err := os.WriteFile(source, []byte(here), 0o644); err != nil {
+		b.Fatal(err)
+	}
+	build := exec.Command("go", "build", "-o", program, source)
+	build.Dir, build.Env = dir, append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=")
+	if out, err := build.CombinedOutput(); err != nil {
+		b.Fatalf("build a process 1: %v\n%s", err, out)
+	}
+	content, err := os.ReadFile(program)
+	if err != nil {
+		b.Fatal(err)
+	}
+	var archive bytes.Buffer
+	if err := images.WriteArchive(&archive, []cpio.Record{
+		cpio.Directory("dev", 0o755),
+		cpio.CharDev("dev/console", 0o600, 5, 1),
+		cpio.StaticFile("init", string(content), 0o755),
+	}); err != nil {
+		b.Fatal(err)
+	}
+	initrd := filepath.Join(dir, "initrd")
+	if err := os.WriteFile(initrd, archive.Bytes(), 0o644); err != nil {
+		b.Fatal(err)
+	}
+	store, err := images.Open("")
+	if err != nil {
+		b.Fatal(err)
+	}
+	image, err := store.Build(b.Context(), images.Spec{}, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return bareKernel{[]string{
+		"-machine", features["machine"], "-accel", features["accelerator"], "-cpu", features["cpu_model"],
+		"-smp", "1", "-m", "256", "-nodefaults", "-display", "none", "-no-reboot", "-serial", "stdio",
+		"-kernel", image.Kernel(), "-initrd", initrd,
+		"-append", "console=ttyS0 quiet panic=-1 no_timer_check",
+	}}
+}
+
+// timeToInit is from the start of QEMU until process 1 is there.
+func (k bareKernel) timeToInit(b *testing.B) time.Duration {
+	qemu := exec.Command("qemu-system-x86_64", k.arguments...)
+	console, err := qemu.StdoutPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	started := time.Now()
+	if err := qemu.Start(); err != nil {
+		b.Fatal(err)
+	}
+	defer qemu.Wait()
+	defer qemu.Process.Kill()
+	stuck := time.AfterFunc(5*time.Minute, func() { qemu.Process.Kill() })
+	defer stuck.Stop()
+	for lines := bufio.NewReader(console); ; {
+		line, err := lines.ReadString('\n')
+		if strings.TrimSpace(line) == "here" {
+			return time.Since(started)
+		}
+		if err != nil && err != io.EOF || line == "" {
+			b.Fatalf("the machine ended without a word: %v", err)
+		}
+	}
+}
