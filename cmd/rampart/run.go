@@ -206,7 +206,7 @@ func (b *bench) fresh(ctx context.Context, image string) (testbed.Testbed, error
 	var err error
 	for try := 1; ; try++ {
 		tb, err = b.bringUp(ctx, b.provider(image), b.spec)
-		// A daemon that is being started anew comes back within seconds.
+		// A daemon that is started anew comes back within seconds, and on a busy host within half a minute.
 		if try == freshTries || !isUnable(err) {
 			break
 		}
@@ -227,7 +227,7 @@ func (b *bench) fresh(ctx context.Context, image string) (testbed.Testbed, error
 // How often a fresh testbed is tried while the provider cannot be used, and how long after the last
 // try.
 const (
-	freshTries = 4
+	freshTries = 13
 	freshPause = 5 * time.Second
 )
 
