@@ -182,6 +182,10 @@ func (n *node) boot(ctx context.Context, c *conn, pool rpc.StoragePool) error {
 	if err := n.verify(ctx); err != nil {
 		return err
 	}
+	// Since the boot began, the connection may have been given up and made anew.
+	if c, err = p.control(ctx); err != nil {
+		return err
+	}
 	return n.readBack(ctx, c, m, d.Domain)
 }
 
@@ -432,8 +436,9 @@ func (c *command) Wait() error {
 	return c.node.explain(context.Background(), err)
 }
 
-// goneLimit is how long finding out why something failed may take.
-const goneLimit = 5 * time.Second
+// goneLimit is how long finding out why something failed may take. When it passes, the connection that
+// others use too is closed, so it is long for a host that has much else to do.
+const goneLimit = 15 * time.Second
 
 // explain adds to an error of the connection that its machine is gone, if it is.
 func (n *node) explain(ctx context.Context, err error) error {
