@@ -110,7 +110,9 @@ func installModules(dir, version string, names []string) []string {
 	for _, name := range names {
 		hooks = append(hooks, fmt.Sprintf("--customize-hook=copy-in %s %s/extra", shellQuote(filepath.Join(dir, name+".ko")), folder))
 	}
-	return append(hooks, fmt.Sprintf(`--customize-hook=chroot "$1" depmod %s`, version))
+	return append(hooks,
+		fmt.Sprintf(`--customize-hook=chown -R 0:0 "$1%[1]s/extra" && chmod -R u=rwX,go=rX "$1%[1]s/extra"`, folder), // whoever builds
+		fmt.Sprintf(`--customize-hook=chroot "$1" depmod %s`, version))
 }
 
 // shellQuote makes one word of s for a shell.
