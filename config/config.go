@@ -203,7 +203,7 @@ func comparePair(all []experiment, claim analysis.Claim) {
 func (r *reader) resolveImages(bed *body, set imageSet, all []experiment, cfg *Config) {
 	needed := len(all) == 0
 	for _, e := range all {
-		needed = needed || len(e.spec.Images) == 0
+		needed = needed || !e.crosses
 		for _, spec := range set.all {
 			if slices.Contains(e.spec.Images, spec.Name) && !slices.Contains(namesOf(cfg.Images), spec.Name) {
 				cfg.Images = append(cfg.Images, spec)

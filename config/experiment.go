@@ -36,6 +36,7 @@ type experiment struct {
 	study    analysis.Experiment
 	measured []firewall.Spec // as listed, without added controls
 	images   []images.Spec   // levels of the factor
+	crosses  bool            // images are a factor, though its levels may be mistakes
 	set      imageSet        // all that there are
 	clean    bool
 }

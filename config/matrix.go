@@ -25,6 +25,7 @@ func matrixSchema() *schema {
 
 func (r *reader) readMatrix(b, measurement *body, known firewalls, e *experiment) {
 	if b.has("image") {
+		e.crosses = true
 		e.images = r.readLevels(b, e.set)
 		e.spec.Images = namesOf(e.images)
 	}

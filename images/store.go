@@ -372,14 +372,20 @@ type DigestError struct {
 }
 
 func (e *DigestError) Error() string {
-	if e.Images == 0 {
+	switch {
+	case len(hexOf(e.Digest)) < minDigits:
+		return fmt.Sprintf("%q is too short for a digest: give six digits or more", e.Digest)
+	case e.Images == 0:
 		return fmt.Sprintf("no image has the digest %q", e.Digest)
 	}
 	return fmt.Sprintf("the digests of %d images begin with %q", e.Images, e.Digest)
 }
 
-// resolve returns the full name of the folder that a digest or its beginning means ("sha256:" may be left
-// out). The error is a *DigestError where it means none or several.
+// minDigits is how much of a digest names an image: a slip of the finger should not.
+const minDigits = 6
+
+// resolve returns the full name of the folder that a digest or the first digits of one, six or more, mean
+// ("sha256:" may be left out). The error is a *DigestError where they mean none or several.
 func (s *Store) resolve(digest string) (string, error) {
 	all, err := s.names()
 	if err != nil {
@@ -387,7 +393,7 @@ func (s *Store) resolve(digest string) (string, error) {
 	}
 	var found []string
 	for _, name := range all {
-		if hexOf(digest) != "" && strings.HasPrefix(name, hexOf(digest)) {
+		if len(hexOf(digest)) >= minDigits && strings.HasPrefix(name, hexOf(digest)) {
 			found = append(found, name)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rampart-bench/rampart/config"
 	"github.com/rampart-bench/rampart/testbed/exact"
+	"github.com/rampart-bench/rampart/testbed/libvirt"
 )
 
 // cli is the program's state: its streams and the flags that every verb shares.
@@ -170,10 +171,16 @@ func (f *configFlags) add(cmd *cobra.Command) {
 // load reads the configuration that the flags name.
 func (f *configFlags) load() (*config.Config, error) {
 	cfg, err := config.Load(config.Source{Path: f.path, Vars: f.vars, VarFiles: f.varFiles, Provider: f.provider})
-	if err == nil && cfg.Provider == exact.Name {
+	if err != nil {
+		return nil, err
+	}
+	if err := libvirt.CheckURI(cfg.Libvirt.URI); err != nil {
+		return nil, &usageError{fmt.Errorf("read configuration: %w", err)}
+	}
+	if cfg.Provider == exact.Name {
 		planForExact(cfg)
 	}
-	return cfg, err
+	return cfg, nil
 }
 
 // sayf writes a line for the person at the terminal, unless --quiet.

@@ -121,8 +121,6 @@ func (c *cli) runExact(ctx context.Context, s *study, flags runFlags) error {
 	switch {
 	case flags.keep:
 		return noTestbed("run --keep")
-	case flags.jobs < 0:
-		return usagef("run: --jobs %d: at least one machine is needed", flags.jobs)
 	case flags.jobs == 0:
 		flags.jobs = runtime.NumCPU()
 	}

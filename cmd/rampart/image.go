@@ -51,7 +51,7 @@ func (c *cli) imageCommand() *cobra.Command {
 	c.jsonFlag(list)
 	remove := &cobra.Command{
 		Use:   "rm DIGEST...",
-		Short: "Remove images",
+		Short: "Remove images, each named by its digest or the first six digits of that",
 		Args:  arguments(1, unlimited),
 		RunE:  func(cmd *cobra.Command, digests []string) error { return c.removeImages(cmd.Context(), digests) },
 	}

@@ -41,6 +41,9 @@ func (c *cli) runCommand() *cobra.Command {
 			"used and left up.",
 		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if cmd.Flags().Changed("jobs") && flags.jobs < 1 {
+				return usagef("run: --jobs %d: at least one machine is needed", flags.jobs)
+			}
 			return c.runStudy(cmd.Context(), flags)
 		},
 	}

@@ -65,6 +65,12 @@ var systemMends = mends{start: mendStart, permission: mendPermission, install: m
 // systemURI is the libvirt of a host.
 const systemURI = "qemu:///system"
 
+// CheckURI returns what is wrong with a uri, whatever may be there to be reached by it.
+func CheckURI(raw string) error {
+	_, err := parseURI(raw)
+	return err
+}
+
 // parseURI understands qemu:///system, qemu:///session and qemu+ssh://USER@HOST:PORT/system, with
 // ?socket=PATH, and ?keyfile=PATH for the last, as virsh has them.
 func parseURI(raw string) (endpoint, error) {

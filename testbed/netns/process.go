@@ -26,12 +26,33 @@ var searchPath = []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/us
 // it still holds it.
 const pipeGrace = 500 * time.Millisecond
 
-// start runs a command on the thread, in the folder dir.
+// busyPatience is how long a program that was just written may be called busy. A command that this process
+// starts at the same moment holds, until its own exec, whatever is open for writing here (golang/go#22315).
+const busyPatience = time.Second
+
+// start runs a command on the thread, in the folder dir. A program that is still being written to it waits
+// for.
+func start(ctx context.Context, t *thread, dir string, log *slog.Logger, argv []string) (*process, error) {
+	deadline := time.Now().Add(busyPatience)
+	for pause := time.Millisecond; ; pause *= 2 {
+		p, err := launch(ctx, t, dir, log, argv)
+		if !errors.Is(err, syscall.ETXTBSY) || time.Now().After(deadline) {
+			return p, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-time.After(pause):
+		}
+	}
+}
+
+// launch runs a command on the thread, in the folder dir.
 //
 // The command leads a process group of its own, so that Ctrl-C on a terminal reaches only us and
 // cancelling reaches its children too. Should this process be killed, the kernel kills the command:
 // its parent-death signal follows the thread, which lives as long as the node.
-func start(ctx context.Context, t *thread, dir string, log *slog.Logger, argv []string) (*process, error) {
+func launch(ctx context.Context, t *thread, dir string, log *slog.Logger, argv []string) (*process, error) {
 	if len(argv) == 0 {
 		return nil, errors.New("start command: no command given")
 	}
