@@ -69,9 +69,9 @@ func startFarHost(t testing.TB) *farHost {
 		}
 	}
 	n := os.Getpid() % 63 // a /30 of TEST-NET-1 (RFC 5737)
-	f := &farHost{t: t, folder: t.TempDir(), address: fmt.Sprintf("192.0.2.%d", 4*n+2), cable: fmt.Sprintf("rpfar%d", os.Getpid())}
+	f := &farHost{t: t, folder: t.TempDir(), address: fmt.Sprintf("198.51.100.%d", 4*n+2), cable: fmt.Sprintf("rpfar%d", os.Getpid())}
 	f.makeKeys()
-	f.start(fmt.Sprintf("192.0.2.%d/30", 4*n+1))
+	f.start(fmt.Sprintf("198.51.100.%d/30", 4*n+1))
 	return f
 }
 
@@ -252,7 +252,7 @@ func (f *farHost) testFacts(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, p := range used {
-		if !p.Addr().IsLoopback() && !strings.HasPrefix(p.String(), "192.0.2.") {
+		if !p.Addr().IsLoopback() && !strings.HasPrefix(p.String(), "198.51.100.") {
 			t.Errorf("it has no route to %s", p)
 		}
 	}

@@ -34,6 +34,23 @@ func (l *lab) smallPool(name string, size int64) {
 	})
 }
 
+// fillPool leaves so many bytes in a small pool.
+func (l *lab) fillPool(free int64) {
+	l.t.Helper()
+	var fs unix.Statfs_t
+	err := unix.Statfs(l.options.PoolDir, &fs)
+	var filler *os.File
+	if err == nil {
+		filler, err = os.Create(filepath.Join(l.options.PoolDir, "filler"))
+	}
+	if err == nil {
+		err = errors.Join(unix.Fallocate(int(filler.Fd()), 0, 0, int64(fs.Bavail)*fs.Bsize-free), filler.Close())
+	}
+	if err != nil {
+		l.t.Fatal(err)
+	}
+}
+
 // dropPool makes libvirt forget the pool.
 func dropPool(t testing.TB, o Options) error {
 	p := newProvider(t, o)
@@ -53,7 +70,7 @@ func TestPoolTooSmall(t *testing.T) {
 	l := newLab(t)
 	l.smallPool("rampart-small", 40<<20)
 	_, err := l.provider().Up(t.Context(), l.spec("lv-small"))
-	if !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), "space") {
+	if !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), "40 MiB free") {
 		t.Errorf("got %v", err)
 	}
 	t.Log(err)
@@ -75,12 +92,13 @@ func TestPoolRunsFull(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.smallPool("rampart-full", info.Size()+100<<20)
+	l.smallPool("rampart-full", info.Size()+1<<30)
 	bed, err := l.provider().Up(t.Context(), l.spec("lv-full"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer bed.Close()
+	l.fillPool(100 << 20)
 	_, err = bed.(*running).node(testbed.Receiver).output(t.Context(), "dd", "if=/dev/urandom", "of=/full", "bs=1M", "count=200", "conv=fsync")
 	if !errors.Is(err, ErrGone) || !strings.Contains(err.Error(), stateHalted) {
 		t.Errorf("got %v", err)
