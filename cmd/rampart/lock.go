@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rampart-bench/rampart/experiments/record"
 	"github.com/rampart-bench/rampart/testbed"
 )
 
@@ -41,7 +42,7 @@ func holdTestbed(name string) (*hold, error) {
 	if err != nil {
 		return nil, fmt.Errorf("lock testbed %s: %w", name, err)
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err := record.Lock(f); err != nil {
 		holder, _ := os.ReadFile(path)
 		f.Close()
 		return nil, withHint(

@@ -137,7 +137,7 @@ func lock(dir string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	err = Lock(f)
 	if err == nil {
 		return f, nil
 	}
@@ -322,3 +322,20 @@ func Digest(dir string) (string, error) {
 
 // Close lets go of the folder.
 func (f *Folder) Close() error { return f.writer.Close() }
+
+// lockPatience is how long a lock may be held by nobody in particular: a process that was killed while it
+// started a command leaves a child that holds its locks until it is executed.
+const lockPatience = time.Second
+
+// Lock takes the exclusive lock of an open file (flock(2)), which goes with the last process that holds
+// the file. The error is unix.EWOULDBLOCK when another process has it, and keeps it.
+func Lock(f *os.File) error {
+	deadline := time.Now().Add(lockPatience)
+	for {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if !errors.Is(err, unix.EWOULDBLOCK) || time.Now().After(deadline) {
+			return err
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
