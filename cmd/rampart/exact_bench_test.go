@@ -21,9 +21,8 @@ import "syscall"
 func main() { syscall.Reboot(syscall.LINUX_REBOOT_CMD_POWER_OFF) }
 `
 
-// oneRun is the configuration of a single run.
+// oneRun is the configuration of a single run, without its testbed.
 const oneRun = `
-testbed { provider = "exact" }
 firewall "open" { engine = "none" }
 experiment "latency" {
   measurement "icmp_rtt" {
@@ -61,18 +60,25 @@ func BenchmarkExactStart(b *testing.B) {
 	b.ReportMetric(first.Seconds()/boot.Seconds(), "ratio")
 }
 
-// bareMachine is a machine whose process 1 does nothing.
-func bareMachine(b *testing.B) exact.Machine {
+// compile makes a static program, a process 1, of its source.
+func compile(b *testing.B, text string) (program string) {
 	dir := b.TempDir()
-	source, program := filepath.Join(dir, "nothing.go"), filepath.Join(dir, "nothing")
-	if err := os.WriteFile(source, []byte(nothing), 0o644); err != nil {
+	source, program := filepath.Join(dir, "init.go"), filepath.Join(dir, "init")
+	if err := os.WriteFile(source, []byte(text), 0o644); err != nil {
 		b.Fatal(err)
 	}
 	build := exec.Command("go", "build", "-o", program, source)
 	build.Dir, build.Env = dir, append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=")
 	if out, err := build.CombinedOutput(); err != nil {
-		b.Fatalf("build a program that does nothing: %v\n%s", err, out)
+		b.Fatalf("build a process 1: %v\n%s", err, out)
 	}
+	return program
+}
+
+// bareMachine is a machine whose process 1 does nothing.
+func bareMachine(b *testing.B) exact.Machine {
+	dir := b.TempDir()
+	program := compile(b, nothing)
 	store, err := images.Open("")
 	if err != nil {
 		b.Fatal(err)
@@ -100,7 +106,7 @@ func bareMachine(b *testing.B) exact.Machine {
 // timeToFirstRun is from the start of the program until the first record is on disk.
 func timeToFirstRun(b *testing.B) time.Duration {
 	dir := b.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "rampart.hcl"), []byte(oneRun), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "rampart.hcl"), []byte("testbed { provider = \"exact\" }"+oneRun), 0o644); err != nil {
 		b.Fatal(err)
 	}
 	run := exec.Command(filepath.Join(bin, "rampart"), "run", "--quiet", "--out", "out")

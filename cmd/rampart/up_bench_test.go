@@ -31,25 +31,11 @@ func main() {
 }
 `
 
-// oneRunOnMachines is the configuration of a single run on three virtual machines.
-const oneRunOnMachines = `
+// threeMachines is the testbed of a single run on three virtual machines.
+const threeMachines = `
 testbed {
   name     = "bench-up"
   provider = "libvirt"
-}
-firewall "open" { engine = "none" }
-experiment "latency" {
-  measurement "icmp_rtt" {
-    count  = 1
-    warmup = 0
-  }
-  matrix {
-    firewall   = ["open"]
-    rules      = [2]
-    frame_size = [64]
-  }
-  repetitions = 1
-  controls    = false
 }
 `
 
@@ -79,7 +65,7 @@ func BenchmarkUp(b *testing.B) {
 // testbed.
 func timeToAgents(b *testing.B) (time.Duration, map[string]string) {
 	dir := b.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "rampart.hcl"), []byte(oneRunOnMachines), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "rampart.hcl"), []byte(threeMachines+oneRun), 0o644); err != nil {
 		b.Fatal(err)
 	}
 	run := exec.Command(filepath.Join(bin, "rampart"), "run", "--out", "out")
@@ -119,15 +105,7 @@ type bareKernel struct{ arguments []string }
 
 func newBareKernel(b *testing.B, features map[string]string) bareKernel {
 	dir := b.TempDir()
-	source, program := filepath.Join(dir, "here.go"), filepath.Join(dir, "here")
-	if err := os.WriteFile(source, []byte(here), 0o644); err != nil {
-		b.Fatal(err)
-	}
-	build := exec.Command("go", "build", "-o", program, source)
-	build.Dir, build.Env = dir, append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=")
-	if out, err := build.CombinedOutput(); err != nil {
-		b.Fatalf("build a process 1: %v\n%s", err, out)
-	}
+	program := compile(b, here)
 	content, err := os.ReadFile(program)
 	if err != nil {
 		b.Fatal(err)
