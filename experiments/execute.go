@@ -102,9 +102,10 @@ func (s *session) perform(ctx context.Context, spec Spec, run design.Run) error 
 	for attempt := 1; ; attempt++ {
 		var err error
 		rec, err = s.try(ctx, spec, run)
-		if err == nil && rec.Status == record.Failed {
+		if err == nil && (rec.Status == record.Failed || rec.Status == record.Unavailable) {
+			// What broke under a run may look like something that this kernel lacks.
 			if fault := s.lab.pathFault(ctx); fault != nil {
-				err = fmt.Errorf("%w (the run failed first: %s)", fault, rec.Error)
+				err = fmt.Errorf("%w (what the run said first: %s)", fault, rec.Error)
 			}
 		}
 		if ctx.Err() != nil {
@@ -198,8 +199,8 @@ func (s *session) disconnect() error {
 	return lab.Close()
 }
 
-// pathFault is why the testbed is to blame for a run that failed: without any rules, frames must pass
-// from the sender to the receiver.
+// pathFault is why the testbed is to blame for a run that failed or was not possible: without any rules,
+// frames must pass from the sender to the receiver.
 func (l *Lab) pathFault(ctx context.Context) error {
 	if _, err := l.unload(ctx); err != nil {
 		return err

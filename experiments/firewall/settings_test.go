@@ -2,6 +2,7 @@ package firewall
 
 import (
 	"errors"
+	"io/fs"
 	"maps"
 	"os"
 	"slices"
@@ -209,6 +210,20 @@ func TestSettingsUnavailable(t *testing.T) {
 		if after := settingsState(t); after != before {
 			t.Errorf("%s: left %q of %q", name, after, before)
 		}
+	}
+}
+
+// An interface that is gone is a fault of the testbed and not something that the kernel lacks.
+func TestSettingsOfAnInterfaceThatIsGone(t *testing.T) {
+	newChain(t)
+	tuning := tune(t, Settings{})
+	inside, err := netlink.LinkByName("inside")
+	must(t, err)
+	must(t, netlink.LinkDel(inside))
+	err = tuning.Apply(t.Context())
+	var missing *UnavailableError
+	if err == nil || errors.As(err, &missing) || !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "inside") {
+		t.Errorf("got %v", err)
 	}
 }
 

@@ -50,6 +50,9 @@ func (t *Tuning) apply(ctx context.Context) error {
 		}
 	}
 	for _, scope := range t.scopes() {
+		if _, err := os.Stat(sysctlFolder + rpFilterPath(scope)); err != nil {
+			return fmt.Errorf("set rp_filter of %s: is the interface gone? %w", scope, err) // every kernel with IPv4 has it
+		}
 		if err := t.set("rp_filter", rpFilterPath(scope), strconv.Itoa(t.settings.RPFilter)); err != nil {
 			return err
 		}
