@@ -86,9 +86,9 @@ func contrastOf(before, after string, limits analysis.Limits) (report.Contrast, 
 
 // sideOf reads a results folder, but for its records, which are read when they are asked for.
 func sideOf(dir string) (report.Side, analysis.Measured, error) {
-	manifest, err := record.ReadManifest(dir)
+	manifest, err := manifestOf("compare", dir)
 	if err != nil {
-		return report.Side{}, analysis.Measured{}, fmt.Errorf("compare: %w", err)
+		return report.Side{}, analysis.Measured{}, err
 	}
 	var study analysis.Study
 	if err := json.Unmarshal(manifest.Study, &study); err != nil {

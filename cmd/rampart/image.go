@@ -194,7 +194,7 @@ func (c *cli) removeImages(ctx context.Context, digests []string) error {
 	for _, digest := range digests {
 		err := store.Remove(digest)
 		if wrong, ok := errors.AsType[*images.DigestError](err); ok {
-			return withHint(fmt.Errorf("image rm: %w", wrong), "rampart image ls lists the images; the beginning of a digest is enough where only one begins so")
+			return withHint(usagef("image rm: %w", wrong), "rampart image ls lists the images; the beginning of a digest is enough where only one begins so")
 		}
 		if err != nil {
 			return err

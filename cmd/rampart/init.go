@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -53,6 +54,10 @@ func (c *cli) initialise(preset, path string, force bool) error {
 	f, err := os.OpenFile(path, flags, 0o644)
 	if errors.Is(err, fs.ErrExist) {
 		return withHint(fmt.Errorf("init %s: the file is there already", path), "write over it with --force, or elsewhere with --output FILE")
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		folder := filepath.Dir(path)
+		return withHint(usagef("init %s: there is no folder %s", path, folder), "mkdir -p %s, or write elsewhere with --output FILE", folder)
 	}
 	if err != nil {
 		return fmt.Errorf("init %s: %w", path, err)

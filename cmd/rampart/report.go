@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -68,15 +69,31 @@ func (c *cli) reportOne(ctx context.Context, dir string, flags reportFlags) erro
 	if flags.out != "" {
 		return usagef("report %s: the report of one folder goes into that folder; --out is for several", dir)
 	}
+	if _, err := manifestOf("report", dir); err != nil {
+		return err
+	}
 	if err := exportAll(dir, flags.exports); err != nil {
 		return err
 	}
 	return c.render(ctx, dir, report.Spec{Formats: flags.formats})
 }
 
+// manifestOf reads the manifest of a folder that the command line names. One that is no results folder is a slip
+// there.
+func manifestOf(verb, dir string) (record.Manifest, error) {
+	manifest, err := record.ReadManifest(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return record.Manifest{}, withHint(usagef("%s: %s is not a results folder: it has no %s", verb, dir, record.ManifestName), "rampart run makes one, below results/ unless --out names another place")
+	case err != nil:
+		return record.Manifest{}, fmt.Errorf("%s: %w", verb, err)
+	}
+	return manifest, nil
+}
+
 // analyse reads a results folder and draws the findings from its records.
 func analyse(dir string) (report.Input, error) {
-	manifest, err := record.ReadManifest(dir)
+	manifest, err := manifestOf("report", dir)
 	if err != nil {
 		return report.Input{}, err
 	}
@@ -230,9 +247,6 @@ func exportAll(dir string, files []string) error {
 }
 
 func exportTo(dir, file, format string) (err error) {
-	if _, err := record.ReadManifest(dir); err != nil {
-		return err
-	}
 	f, err := os.Create(file)
 	if err != nil {
 		return err

@@ -208,6 +208,9 @@ func (c *cli) down(ctx context.Context, flags configFlags, args []string) error 
 	default:
 		name = args[0]
 	}
+	if err := testbed.ValidateName(name); err != nil {
+		return withHint(usagef("down: %w", err), "rampart status lists the testbeds that there are")
+	}
 	held, err := holdTestbed(name)
 	if err != nil {
 		return err
@@ -321,13 +324,25 @@ func (c *cli) sshCommand() *cobra.Command {
 		Use:   "ssh NODE [-- COMMAND [ARG...]]",
 		Short: "Open a shell on a node, or run a command there",
 		Long:  "Open a shell on a node, or run a command there, whose exit status is then that of rampart.",
-		Args:  arguments(1, unlimited),
+		Args:  nodeAndCommand,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.ssh(cmd.Context(), flags, testbed.Role(args[0]), args[1:])
 		},
 	}
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
+		return withHint(&usageError{err}, "rampart ssh --help lists the flags; those of a command on the node follow two dashes: rampart ssh NODE -- COMMAND [ARG...]")
+	})
 	flags.add(cmd)
 	return cmd
+}
+
+// nodeAndCommand wants two dashes before a command. Else its flags would be taken for those of this program, and be
+// wrong or, worse, not be wrong.
+func nodeAndCommand(cmd *cobra.Command, args []string) error {
+	if len(args) > 1 && cmd.ArgsLenAtDash() != 1 {
+		return withHint(usagef("ssh %s: a command follows two dashes", args[0]), "rampart ssh %s -- COMMAND [ARG...]", args[0])
+	}
+	return arguments(1, unlimited)(cmd, args)
 }
 
 func (c *cli) ssh(ctx context.Context, flags configFlags, role testbed.Role, command []string) error {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -140,6 +141,9 @@ func hclFiles(paths []string) ([]string, error) {
 	var files []string
 	for _, path := range paths {
 		info, err := os.Stat(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, usagef("fmt: there is no %s", path)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("fmt %s: %w", path, err)
 		}
