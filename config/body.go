@@ -273,10 +273,30 @@ func (a attribute) cpus(v cty.Value) (testbed.CPUs, *mistake) { return parseCPUs
 // text holds a text to the list of what it can be.
 func (a attribute) text(v cty.Value) (string, *mistake) {
 	s, wrong := parseText(v)
-	if wrong == nil && a.oneOf != nil && !slices.Contains(a.oneOf, s) {
+	switch {
+	case wrong != nil:
+	case a.oneOf != nil && !slices.Contains(a.oneOf, s):
 		wrong = &mistake{fmt.Sprintf("cannot be %q", cut(s, 40)), unknown(s, a.oneOf, "It can be")}
+	case s == "":
+		wrong = &mistake{"is empty", a.instead()}
 	}
 	return s, wrong
+}
+
+// instead says what to write in the place of an empty text. Empty is not the same as not given: that is said by
+// leaving the attribute out, or by null.
+func (a attribute) instead() string {
+	switch {
+	case a.kind != text:
+		return "Write a name, or remove it."
+	case a.required:
+		return fmt.Sprintf("Write a text, such as %s.", a.example)
+	case a.example != "":
+		return fmt.Sprintf("Write a text, such as %s, or leave it out.", a.example)
+	case a.def != "":
+		return fmt.Sprintf("Write a text, or leave it out for the default, %s.", a.def)
+	}
+	return "Write a text, or leave it out."
 }
 
 // amount holds an amount to its limits.

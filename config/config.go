@@ -81,7 +81,7 @@ type Libvirt struct {
 func Load(src Source) (*Config, error) {
 	r := newReader()
 	cfg := r.load(src)
-	if err := newError(r.diags, r.files); err != nil {
+	if err := r.error(); err != nil {
 		return nil, err
 	}
 	return cfg, nil

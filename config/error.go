@@ -20,7 +20,11 @@ const shown = 100
 type Error struct {
 	diagnostics hcl.Diagnostics
 	files       map[string]*hcl.File // for the excerpts
+	unread      error                // why a file could not be read; nil: all were
 }
+
+// Unwrap returns why a file could not be read, or nil: what is wrong then is what the files say.
+func (e *Error) Unwrap() error { return e.unread }
 
 // A Diagnostic is one mistake as plain values.
 type Diagnostic struct {
@@ -32,18 +36,22 @@ type Diagnostic struct {
 	Excerpt string `json:"excerpt,omitempty"`
 }
 
-// newError returns nil when there is no mistake: an empty list of diagnostics in an error would not be
-// nil. The order is that of the text, whatever order the mistakes were found in.
-func newError(diags hcl.Diagnostics, files map[string]*hcl.File) error {
-	if len(diags) == 0 {
+// error returns nil when there is no mistake: an empty list of diagnostics in an error would not be nil.
+func (r *reader) error() error {
+	if len(r.diags) == 0 {
 		return nil
 	}
+	return &Error{diagnostics: inOrder(r.diags), files: r.files, unread: r.unread}
+}
+
+// inOrder are the mistakes in the order of the text, whatever order they were found in.
+func inOrder(diags hcl.Diagnostics) hcl.Diagnostics {
 	sorted := slices.Clone(diags)
 	slices.SortStableFunc(sorted, func(a, b *hcl.Diagnostic) int {
 		x, y := subject(a), subject(b)
 		return cmp.Or(cmp.Compare(x.Filename, y.Filename), cmp.Compare(x.Start.Byte, y.Start.Byte))
 	})
-	return &Error{diagnostics: sorted, files: files}
+	return sorted
 }
 
 func subject(d *hcl.Diagnostic) hcl.Range {

@@ -14,6 +14,8 @@ import (
 type reader struct {
 	files map[string]*hcl.File
 	diags hcl.Diagnostics
+	// unread is why a file could not be read; nil: all were.
+	unread error
 
 	// names are what references can name, by root: var, local, image, experiment, firewall.
 	names map[string][]string

@@ -88,9 +88,7 @@ func readDisk(b *body) images.Spec {
 	switch {
 	case !b.has("disk"):
 		b.r.fail(b.rng, "disk is missing", "sha256 is that of a disk: write disk = \"FILE.qcow2\", or leave sha256 out.")
-	case spec.Disk == "":
-		b.wrong("disk", &mistake{"is empty", "Name a qcow2 file."})
-	case !filepath.IsAbs(spec.Disk):
+	case spec.Disk != "" && !filepath.IsAbs(spec.Disk):
 		spec.Disk = filepath.Join(filepath.Dir(b.rangeOf("disk").Filename), spec.Disk)
 	}
 	switch {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -53,22 +54,50 @@ func lockSchema() *schema {
 	}}}
 }
 
-// ReadLocks reads a lock file. One that is not there locks nothing. Another error than one of reading is an
-// [*Error] with all mistakes.
+// ReadLocks reads a lock file. One that is not there locks nothing. An error is always an [*Error] with all
+// mistakes.
 func ReadLocks(path string) (Locks, error) {
-	content, err := readFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return Locks{}, nil
+	r := newReader()
+	locks := r.lockFile(path)
+	if err := r.error(); err != nil {
+		return nil, err
 	}
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", path, reason(err))
-	}
-	return ParseLocks(path, content)
+	return locks, nil
 }
 
 // ParseLocks reads the content of a lock file; name is for the error.
 func ParseLocks(name string, content []byte) (Locks, error) {
 	r := newReader()
+	locks := r.locks(name, content)
+	if err := r.error(); err != nil {
+		return nil, err
+	}
+	return locks, nil
+}
+
+// lockFile reads a lock file, if there is one. A link to one that is not there is no sign that nothing was ever
+// locked.
+func (r *reader) lockFile(path string) Locks {
+	content, err := readFile(path)
+	switch {
+	case err == nil:
+		return r.locks(path, content)
+	case !errors.Is(err, fs.ErrNotExist):
+		r.failToRead(path, err, lockRemedy)
+	case isLink(path):
+		r.failToRead(path, err, "It is a link, and what it leads to is not there: bring that file back, or remove the link to have a new lock file written.")
+	}
+	return Locks{}
+}
+
+func isLink(path string) bool {
+	_, err := os.Readlink(path)
+	return err == nil
+}
+
+// locks reads the content of a lock file. What helps is the same for every mistake and told behind the last.
+func (r *reader) locks(name string, content []byte) Locks {
+	before := len(r.diags)
 	locks := Locks{}
 	if parsed, ok := r.parse(name, content); ok {
 		root := &body{r: r, schema: lockSchema(), attributes: parsed.Attributes, blocks: parsed.Blocks}
@@ -77,13 +106,11 @@ func ParseLocks(name string, content []byte) (Locks, error) {
 			locks[b.label] = readLock(b)
 		}
 	}
-	for _, d := range r.diags {
-		d.Detail = strings.TrimSpace(d.Detail + "\n" + lockRemedy)
+	if found := inOrder(r.diags[before:]); len(found) > 0 {
+		last := found[len(found)-1]
+		last.Detail = strings.TrimSpace(last.Detail + "\n\n" + lockRemedy)
 	}
-	if err := newError(r.diags, r.files); err != nil {
-		return nil, err
-	}
-	return locks, nil
+	return locks
 }
 
 func readLock(b *body) LockedImage {
@@ -93,6 +120,9 @@ func readLock(b *body) LockedImage {
 	l.Packages = readPackages(b, "packages")
 	if b.has("compiler") {
 		l.Compiler = readPackages(b, "compiler")
+	}
+	if digest, ok := strings.CutPrefix(l.Request, "sha256:"); !b.r.failedSince(before) && !(ok && images.IsSHA256(digest)) {
+		b.wrong("request", &mistake{"is no digest", "A digest is sha256: and 64 hexadecimal digits."})
 	}
 	var err error
 	if l.Locked, err = time.Parse(time.RFC3339, b.text("locked")); err != nil && !b.r.failedSince(before) {

@@ -1,9 +1,11 @@
 package config
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -18,10 +20,10 @@ func exampleLocks() Locks {
 	}
 	when := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 	return Locks{
-		"b": {Request: "sha256:1", Locked: when, Lock: images.Lock{
+		"b": {Request: "sha256:" + strings.Repeat("1", 64), Locked: when, Lock: images.Lock{
 			Suite: "trixie", Architecture: "amd64", Packages: []images.Package{p("dash", "0.5.12-2"), p("libstdc++6", "1:2~x+b1")}, Compiler: []images.Package{p("make", "4.3")},
 		}},
-		"a": {Request: "sha256:2", Locked: when, Lock: images.Lock{Suite: "bookworm", Architecture: "amd64", Packages: []images.Package{p("dash", "1")}}},
+		"a": {Request: "sha256:" + strings.Repeat("2", 64), Locked: when, Lock: images.Lock{Suite: "bookworm", Architecture: "amd64", Packages: []images.Package{p("dash", "1")}}},
 	}
 }
 
@@ -47,8 +49,21 @@ func TestLocksComeBack(t *testing.T) {
 	if formatted, err := Format(LockName, text); err != nil || string(formatted) != string(text) {
 		t.Errorf("rampart fmt would change it: %v\n%s", err, formatted)
 	}
-	if _, err := ReadLocks(t.TempDir()); err == nil {
-		t.Error("a folder passes for a lock file")
+	if _, err := ReadLocks(t.TempDir()); err == nil || !errors.Is(err, syscall.EISDIR) {
+		t.Error("a folder passes for a lock file:", err)
+	}
+	link := filepath.Join(t.TempDir(), LockName)
+	if err := os.Symlink(path, link); err != nil {
+		t.Fatal(err)
+	}
+	if followed, err := ReadLocks(link); err != nil || cmp.Diff(locks, followed) != "" {
+		t.Error("a link is not followed:", followed, err)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadLocks(link); err == nil || !strings.Contains(err.Error(), "what it leads to is not there") {
+		t.Error("a link that leads nowhere passes for no lock file:", err)
 	}
 }
 
@@ -62,6 +77,8 @@ func TestDamagedLocks(t *testing.T) {
 		"a package twice":    {"libstdc++6 1:2~x+b1", "dash 0.5.12-2"},
 		"unknown attribute":  {"request ", "requests"},
 		"other architecture": {"architecture = \"amd64\"", "architecture = \"riscv64\""},
+		"request cut off":    {"sha256:" + strings.Repeat("2", 64), "sha256:2"},
+		"request of words":   {"sha256:" + strings.Repeat("2", 64), "bookworm"},
 		"no time":            {"2026-01-31T", "soon"},
 		"conflict":           {"image \"a\"", "<<<<<<< ours\nimage \"a\""},
 		"twice":              {"image \"a\"", "image \"b\""},
@@ -75,7 +92,7 @@ func TestDamagedLocks(t *testing.T) {
 			t.Errorf("%s: passes", name)
 			continue
 		}
-		if !strings.Contains(err.Error(), LockName+" line ") || !strings.Contains(err.Error(), "rampart image build --update") {
+		if !strings.Contains(err.Error(), LockName+" line ") || strings.Count(err.Error(), "rampart image build --update") != 1 {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -17,7 +17,7 @@ import (
 func Format(name string, text []byte) ([]byte, error) {
 	r := newReader()
 	if _, ok := r.parse(name, text); !ok {
-		return nil, newError(r.diags, r.files)
+		return nil, r.error()
 	}
 	return hclwrite.Format(text), nil
 }

@@ -143,6 +143,11 @@ func (r *reader) unreadable(path string, err error) {
 	case errors.Is(err, errTooLarge):
 		right = "A configuration is a text of a few kilobytes; is this the right file?"
 	}
+	r.failToRead(path, err, right)
+}
+
+func (r *reader) failToRead(path string, err error, right string) {
+	r.unread = errors.Join(r.unread, err)
 	r.fail(hcl.Range{}, fmt.Sprintf("Cannot read %s: %v", path, reason(err)), "%s", right)
 }
 

@@ -2,7 +2,6 @@ package config
 
 import (
 	"fmt"
-	"math/bits"
 	"net/netip"
 	"slices"
 	"strings"
@@ -34,11 +33,11 @@ func nodeSchema() *schema {
 		doc:    "The size of one virtual machine, and its tuning. Provider `netns` ignores it: its nodes share the host. What is tuned is read back before anything is measured; [libvirt.md](libvirt.md#tuning) says how.",
 		attributes: []attribute{
 			{name: "vcpus", kind: whole, def: "1", min: "1", max: "64", doc: "Virtual CPUs."},
-			{name: "memory", kind: size, def: `"256MiB"`, min: `"128MiB"`, max: `"1TiB"`, doc: "Memory."},
+			{name: "memory", kind: size, def: `"256MiB"`, min: `"128MiB"`, max: `"1TiB"`, doc: "Memory, in whole MiB."},
 			{name: "queues", kind: whole, def: "1", min: "1", max: "64", doc: "Queue pairs of each virtio network card, at most one a virtual CPU."},
 			{name: "pin", kind: cpuSets, example: `[2, "3,7"]`, doc: "The host's CPUs that each virtual CPU may run on: one list a virtual CPU, in order. Default: any."},
 			{name: "emulator_pin", kind: cpus, example: `"0-1"`, doc: "The host's CPUs for what QEMU does beside the virtual CPUs. Default: any."},
-			{name: "hugepages", kind: size, min: `"2MiB"`, max: `"1GiB"`, example: `"2MiB"`, doc: "Make all memory of huge pages of this size, which divides it and which the host has reserved. Default: ordinary memory."},
+			{name: "hugepages", kind: size, min: `"2MiB"`, max: `"1GiB"`, example: `"2MiB"`, doc: "Make all memory of huge pages of this size, `2MiB` or `1GiB`, which divides it and which the host has reserved. Default: ordinary memory."},
 			{name: "rx_queue_size", kind: whole, min: "256", max: "1024", doc: "Descriptors in each receive ring of the network cards on links: 256, 512 or 1024. Default: what QEMU has, 256."},
 			{name: "tx_queue_size", kind: whole, min: "256", max: "1024", doc: "Descriptors in each transmit ring. QEMU has 256 for these cards; longer ones need vhost-user, which is not used here."},
 		},
@@ -125,6 +124,11 @@ func testbedName(name string) bool {
 
 func readNode(b *body, spec *testbed.Spec) {
 	node := testbed.NodeSpec{Role: testbed.Role(b.label), VCPUs: b.whole("vcpus"), Memory: b.amount("memory"), Queues: b.whole("queues")}
+	if node.Memory%testbed.MemoryUnit != 0 {
+		more := (node.Memory/testbed.MemoryUnit + 1) * testbed.MemoryUnit
+		b.wrong("memory", &mistake{"is not a whole number of MiB", fmt.Sprintf("libvirt would round it up: use \"%dMiB\".", more>>20)})
+		node.Memory = more
+	}
 	if node.Queues > node.VCPUs {
 		b.wrong("queues", &mistake{"is more than the virtual CPUs", fmt.Sprintf("A queue pair is served by one CPU: use 1 to %d, or raise vcpus.", node.VCPUs)})
 	}
@@ -144,8 +148,13 @@ func readTuning(b *body, node testbed.NodeSpec) testbed.Tuning {
 		RxQueueSize: b.queueSize("rx_queue_size", testbed.MaxRxQueueSize, "Use 256, 512 or 1024."),
 		TxQueueSize: b.queueSize("tx_queue_size", testbed.MaxTxQueueSize, "Use 256: QEMU has longer ones only for vhost-user, which is not used here."),
 	}
-	if size := t.HugePages; size != 0 && (bits.OnesCount64(uint64(size)) != 1 || node.Memory%size != 0) {
-		b.wrong("hugepages", &mistake{"do not divide the memory", fmt.Sprintf("Use a power of two of which %d MiB of memory are a multiple: x86-64 has pages of \"2MiB\" and \"1GiB\".", node.Memory>>20)})
+	switch size := t.HugePages; {
+	case size == 0:
+	case !testbed.ValidHugePage(size):
+		b.wrong("hugepages", &mistake{"are not of a size that there is", `x86-64 has huge pages of "2MiB" and "1GiB".`})
+		t.HugePages = 0
+	case node.Memory%size != 0:
+		b.wrong("hugepages", &mistake{"do not divide the memory", fmt.Sprintf("Of \"2MiB\" and \"1GiB\", the sizes that x86-64 has, use one of which %d MiB of memory are a multiple.", node.Memory>>20)})
 		t.HugePages = 0
 	}
 	if b.has("pin") {

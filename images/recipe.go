@@ -140,12 +140,20 @@ func (s Spec) Validate() error {
 			bad("lock: %w", err)
 		}
 	}
-	if s.Mirror != "" {
-		if u, err := url.Parse(s.Mirror); err != nil || u.Scheme == "" || strings.ContainsAny(s.Mirror, " \t\n[]") {
-			bad("mirror = %q: use the address of a Debian archive, such as https://mirror.example/debian", s.Mirror)
-		}
+	if s.Mirror != "" && !isMirror(s.Mirror) {
+		bad("mirror = %q: use the address of a Debian archive, such as https://mirror.example/debian", s.Mirror)
 	}
 	return errors.Join(errs...)
+}
+
+// mirrorSchemes are the ways to an archive. Debian's own have not been served by FTP since 2017
+// (debian.org/News/2017/20170425), and apt has other ways that need more than an address.
+var mirrorSchemes = []string{"http", "https", "file"}
+
+// isMirror reports whether s can be the address of an archive in a line of sources.list(5).
+func isMirror(s string) bool {
+	u, err := url.Parse(s)
+	return err == nil && slices.Contains(mirrorSchemes, u.Scheme) && (u.Host != "" || u.Scheme == "file") && !strings.ContainsAny(s, " \t\n[]")
 }
 
 // Request names what is asked for and the recipe of this program, and leaves out what a [Lock] says

@@ -40,6 +40,11 @@ func TestValidateNamesEveryMistake(t *testing.T) {
 	if err := (Spec{Suite: "trixie", Mirror: "https://mirror.example/debian", Components: []string{"main", "non-free-firmware"}, Packages: []string{"g++", "libstdc++6"}}).Validate(); err != nil {
 		t.Error(err)
 	}
+	for _, mirror := range []string{"ftp://mirror.example/debian", "https:", "/srv/debian", "https://mirror.example/a b"} {
+		if err := (Spec{Mirror: mirror}).Validate(); err == nil || !strings.Contains(err.Error(), "use the address of a Debian archive") {
+			t.Errorf("mirror %q: %v", mirror, err)
+		}
+	}
 	err := Spec{
 		Name: "x", Suite: "--bad", Kernel: "-o", Mirror: "not an address", Components: []string{"main universe"},
 		Packages: []string{"a b", "?exact-name(x)", "pkg=1.0"},

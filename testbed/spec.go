@@ -161,6 +161,9 @@ func (s Spec) Validate() error {
 		if n.Memory < 128<<20 {
 			bad("node %q: memory = %d bytes: a Debian kernel needs at least 128 MiB", n.Role, n.Memory)
 		}
+		if n.Memory%MemoryUnit != 0 {
+			bad("node %q: memory = %d bytes: use a whole number of MiB", n.Role, n.Memory)
+		}
 		if n.Queues < 1 || n.Queues > n.VCPUs {
 			bad("node %q: queues = %d: use 1 to the number of vcpus (%d)", n.Role, n.Queues, n.VCPUs)
 		}

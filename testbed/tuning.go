@@ -48,6 +48,14 @@ const (
 // MinHugePage is the smallest page of x86-64 that is huge.
 const MinHugePage = 2 << 20
 
+// hugePages are the sizes in bytes that huge pages of x86-64 have (arch/x86/mm/hugetlbpage.c,
+// arch_hugetlb_valid_size).
+var hugePages = []int64{MinHugePage, 1 << 30}
+
+// MemoryUnit is what memory is a multiple of, in bytes: libvirt rounds what is not up to it
+// (qemuDomainGetMemorySizeAlignment), and the machine is then another than was asked for.
+const MemoryUnit = 1 << 20
+
 var (
 	machineType = regexp.MustCompile(`^(q35|pc|pc-(q35|i440fx)-[a-z0-9.-]+)$`)
 	cpuModel    = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
@@ -58,6 +66,9 @@ func ValidMachineType(s string) bool { return machineType.MatchString(s) }
 
 // ValidCPU reports whether s can be the name of a CPU model.
 func ValidCPU(s string) bool { return cpuModel.MatchString(s) }
+
+// ValidHugePage reports whether there are huge pages of that size in bytes.
+func ValidHugePage(size int64) bool { return slices.Contains(hugePages, size) }
 
 // ValidQueueSize reports whether a ring may have n descriptors, at most limit.
 func ValidQueueSize(n, limit int) bool {
@@ -104,8 +115,8 @@ func (n NodeSpec) tuningMistakes() (mistakes []string) {
 	if a, b, ok := n.Crowded(); ok {
 		bad("virtual CPUs %d and %d are both pinned to CPU %s: they would take turns", a, b, n.Pin[a])
 	}
-	if p := n.HugePages; p != 0 && (p < MinHugePage || bits.OnesCount64(uint64(p)) != 1 || n.Memory%p != 0) {
-		bad("hugepages = %d bytes: use a power of two from 2 MiB that divides the memory", p)
+	if p := n.HugePages; p != 0 && (!ValidHugePage(p) || n.Memory%p != 0) {
+		bad("hugepages = %d bytes: use 2 MiB or 1 GiB, of which the memory must be a multiple", p)
 	}
 	if s := n.RxQueueSize; s != 0 && !ValidQueueSize(s, MaxRxQueueSize) {
 		bad("rx_queue_size = %d: use 256, 512 or 1024", s)

@@ -29,6 +29,14 @@ func lockFileOf(cfg *config.Config) lockFile {
 	return lockFile{filepath.Join(cfg.Folder, config.LockName)}
 }
 
+// target is the file itself, where its name in the folder is a link to it.
+func (f lockFile) target() string {
+	if target, err := filepath.EvalSymlinks(f.path); err == nil {
+		return target
+	}
+	return f.path
+}
+
 // read returns the entries.
 func (f lockFile) read() (config.Locks, error) {
 	if f.path == "" {
@@ -55,7 +63,7 @@ func (f lockFile) apply(spec images.Spec) (images.Spec, bool, error) {
 // change replaces the file by what edit makes of its entries, with nobody else at it meanwhile. Nothing is
 // written where edit fails or changes nothing.
 func (f lockFile) change(ctx context.Context, edit func(config.Locks) error) error {
-	unlock, err := lockFolder(ctx, filepath.Dir(f.path))
+	unlock, err := lockFolder(ctx, filepath.Dir(f.target()))
 	if err != nil {
 		return fmt.Errorf("lock %s: %w", f.path, err)
 	}
@@ -72,7 +80,7 @@ func (f lockFile) change(ctx context.Context, edit func(config.Locks) error) err
 	if string(after) == before {
 		return nil
 	}
-	if err := renameio.WriteFile(f.path, after, 0o644, renameio.WithExistingPermissions()); err != nil {
+	if err := renameio.WriteFile(f.target(), after, 0o644, renameio.WithExistingPermissions()); err != nil {
 		return &unwritableError{f.path, err}
 	}
 	return nil
@@ -176,7 +184,7 @@ func (c *cli) move(ctx context.Context, cfg *config.Config, specs []images.Spec)
 		fresh[spec.Name] = lock
 	}
 	if _, err := file.read(); isDamaged(err) {
-		if err := os.Remove(file.path); err != nil {
+		if err := os.Truncate(file.path, 0); err != nil {
 			return fmt.Errorf("update images: %w", err)
 		}
 		c.sayf("%s was damaged and is written anew", file.path)
@@ -224,9 +232,10 @@ func (c *cli) prune(locks config.Locks, cfg *config.Config, specs []images.Spec)
 	}
 }
 
+// isDamaged reports whether it is the content of a lock file that is wrong. One that could not be read may be whole.
 func isDamaged(err error) bool {
-	var damaged *config.Error
-	return errors.As(err, &damaged)
+	damaged, ok := errors.AsType[*config.Error](err)
+	return ok && damaged.Unwrap() == nil
 }
 
 func newEntry(spec images.Spec, lock images.Lock) config.LockedImage {
