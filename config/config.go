@@ -31,7 +31,7 @@ type Config struct {
 	Provider string // libvirt, netns, exact or auto
 	Testbed  testbed.Spec
 	Image    images.Spec // of the testbed; empty where every experiment names its images
-	// Images are those that matrices name.
+	// Images are those that matrices name, or all that there are where nothing says which is booted.
 	Images      []images.Spec `json:",omitempty"`
 	ImageBlocks []string      `json:"-"` // the names of the images of all blocks, booted or not
 	Libvirt     Libvirt
@@ -73,13 +73,14 @@ func (c *Config) ImageLevels() []string {
 
 // Libvirt is the libvirt block of the testbed.
 type Libvirt struct {
-	URI         string // default qemu:///system
+	URI         string // default qemu:///system; see [testbed.ParseHypervisor]
 	Accelerator string // kvm, tcg or auto (default)
 }
 
 // Load reads and checks a configuration. An error is always an [*Error] with all mistakes.
 func Load(src Source) (*Config, error) {
 	r := newReader()
+	r.purpose = src.For
 	cfg := r.load(src)
 	if err := r.error(); err != nil {
 		return nil, err
@@ -117,7 +118,8 @@ func (r *reader) load(src Source) *Config {
 
 	variables := r.readVariables(root.children("variable"), outside, cfg)
 	cfg.Digest = digest(cfg.Files, cfg.Variables)
-	r.resolve(root, variables, cfg)
+	r.resolve(root, variables, src.Images, cfg)
+	r.readWhatBoots(cfg)
 	return cfg
 }
 
@@ -143,7 +145,7 @@ func (r *reader) checkContent(root *body, inputs []input) {
 }
 
 // resolve reads every block that is not a variable, now that those are known.
-func (r *reader) resolve(root *body, variables map[string]cty.Value, cfg *Config) {
+func (r *reader) resolve(root *body, variables map[string]cty.Value, chosen []string, cfg *Config) {
 	blocks, walls, trials := root.children("image"), root.children("firewall"), root.children("experiment")
 	r.declareValues("var", variables)
 	r.declare("image", labels(blocks))
@@ -159,7 +161,7 @@ func (r *reader) resolve(root *body, variables map[string]cty.Value, cfg *Config
 		cfg.Provider = provider
 	}
 	var machine testbed.Machine
-	cfg.Libvirt, machine = readLibvirt(bed)
+	cfg.Libvirt, machine = r.readLibvirt(bed)
 	cfg.Testbed = r.readTestbed(bed, machine)
 	cfg.Report = readReport(root.child("report"))
 	cfg.Study = readAnalysis(root.child("analysis"))
@@ -170,7 +172,12 @@ func (r *reader) resolve(root *body, variables map[string]cty.Value, cfg *Config
 	for _, b := range trials {
 		read = append(read, r.readExperiment(b, all, set, cfg.Provider))
 	}
-	r.resolveImages(bed, set, read, cfg)
+	if len(chosen) > 0 {
+		cfg.Images = r.choose(set, chosen)
+	} else {
+		r.resolveImages(bed, set, read, cfg)
+	}
+	r.disks = set.disks
 	for _, b := range root.children("claim") {
 		claim := r.readClaim(b, read, all)
 		cfg.Study.Claims = append(cfg.Study.Claims, claim)
@@ -199,7 +206,7 @@ func comparePair(all []experiment, claim analysis.Claim) {
 }
 
 // resolveImages gives the images that something boots: those of matrices, and that of the testbed where an
-// experiment, or nothing but the testbed, has none of its own.
+// experiment, or nothing but the testbed, has none of its own. A testbed that is not measured on may boot any.
 func (r *reader) resolveImages(bed *body, set imageSet, all []experiment, cfg *Config) {
 	needed := len(all) == 0
 	for _, e := range all {
@@ -210,7 +217,10 @@ func (r *reader) resolveImages(bed *body, set imageSet, all []experiment, cfg *C
 			}
 		}
 	}
+	undecided := len(set.all) > 1 && !bed.has("image")
 	switch {
+	case needed && undecided && (len(all) == 0 || r.purpose >= Building):
+		cfg.Images = set.all
 	case needed:
 		cfg.Image = set.chooseImage(bed)
 	case bed.has("image"):

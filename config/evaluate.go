@@ -12,8 +12,9 @@ import (
 
 // A reader reads one configuration and collects its mistakes.
 type reader struct {
-	files map[string]*hcl.File
-	diags hcl.Diagnostics
+	purpose Purpose
+	files   map[string]*hcl.File
+	diags   hcl.Diagnostics
 	// unread is why a file could not be read; nil: all were.
 	unread error
 
@@ -22,6 +23,10 @@ type reader struct {
 	scope *hcl.EvalContext
 	// frameLimit is the largest frame that every link of the testbed carries.
 	frameLimit int
+	// disks are the right blocks of images that are disks, by the name of the image.
+	disks map[string]*body
+	// unprivileged says that machines are made by a libvirt without privileges.
+	unprivileged bool
 }
 
 // roots are the words that references begin with.

@@ -1,10 +1,14 @@
 package config
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/hashicorp/hcl/v2"
 
 	"github.com/rampart-bench/rampart/images"
 )
@@ -124,13 +128,18 @@ type imageSet struct {
 	all    []images.Spec            // in the order of the text
 	called map[string][]images.Spec // by the name of a block or of one image
 	names  []string                 // of called: blocks, each before its images where it has several
+	disks  map[string]*body         // the right blocks of those that are disks
 }
 
 // readImages reads the blocks and makes the names of single images known to references.
 func (r *reader) readImages(blocks []*body) imageSet {
-	set := imageSet{called: map[string][]images.Spec{}}
+	set := imageSet{called: map[string][]images.Spec{}, disks: map[string]*body{}}
 	for _, b := range blocks {
+		before := len(r.diags)
 		specs := readImage(b)
+		if b.has("disk") && !r.failedSince(before) {
+			set.disks[b.label] = b
+		}
 		set.all = append(set.all, specs...)
 		set.add(b, b.label, specs)
 		for _, spec := range specs {
@@ -151,6 +160,74 @@ func (set *imageSet) add(b *body, name string, specs []images.Spec) {
 	}
 	set.called[name] = specs
 	set.names = append(set.names, name)
+}
+
+// choose finds the images that the command line names.
+func (r *reader) choose(set imageSet, names []string) (all []images.Spec) {
+	for _, name := range names {
+		specs, ok := set.called[name]
+		if !ok {
+			r.fail(hcl.Range{}, fmt.Sprintf("There is no image %q", cut(name, 40)), "%s", unknownImage(name, set.names))
+		}
+		for _, spec := range specs {
+			if !slices.Contains(namesOf(all), spec.Name) {
+				all = append(all, spec)
+			}
+		}
+	}
+	return all
+}
+
+// unknownImage says which images there are in the place of one that there is not.
+func unknownImage(name string, names []string) string {
+	if len(names) == 0 {
+		return fmt.Sprintf("The configuration has no image block, and boots Debian with the defaults of one. Leave this out, or write a block: image %q {}.", cut(name, 40))
+	}
+	return unknown(name, names, "There is")
+}
+
+// readWhatBoots looks at the files that machines boot from beside the texts: the lock file and disks.
+func (r *reader) readWhatBoots(cfg *Config) {
+	var booted []images.Spec
+	for _, level := range cfg.ImageLevels() {
+		booted = append(booted, cfg.ImageCalled(level))
+	}
+	if cfg.Provider == "exact" {
+		r.refuseDisks(booted)
+	}
+	if r.purpose == Reading || r.purpose == Booting && cfg.Provider == "netns" {
+		return
+	}
+	if cfg.Folder != "" && r.purpose != Relocking {
+		r.lockFile(filepath.Join(cfg.Folder, LockName))
+	}
+	for _, spec := range booted {
+		if b := r.disks[spec.Name]; b != nil && cfg.Provider != "exact" {
+			checkDisk(b, spec)
+		}
+	}
+}
+
+// refuseDisks says that provider exact boots none.
+func (r *reader) refuseDisks(booted []images.Spec) {
+	for _, spec := range booted {
+		if b := r.disks[spec.Name]; b != nil {
+			b.wrong("disk", &mistake{"means nothing here", "The machine of provider exact has none: it takes programs and modules from an image that is built from packages."})
+		}
+	}
+}
+
+// checkDisk holds a disk to what its block says.
+func checkDisk(b *body, spec images.Spec) {
+	_, err := images.OpenDisk(context.Background(), spec)
+	if err == nil {
+		return
+	}
+	right := "Name a qcow2 file that can be read."
+	if advised, ok := errors.AsType[*images.Advised](err); ok {
+		right = sentence(errors.New(advised.Next))
+	}
+	b.wrong("disk", &mistake{"cannot be booted: " + err.Error(), right})
 }
 
 // chooseImage finds the image of the testbed: the one it names, else the only one there is, else

@@ -51,7 +51,7 @@ func (r *reader) readLevels(b *body, set imageSet) (levels []images.Spec) {
 	for _, name := range readEach(b, "image", attribute.text) {
 		specs, ok := set.called[name.value]
 		if !ok {
-			r.fail(name.rng, fmt.Sprintf("There is no image %q", cut(name.value, 40)), "%s", unknown(name.value, set.names, "There is"))
+			r.fail(name.rng, fmt.Sprintf("There is no image %q", cut(name.value, 40)), "%s", unknownImage(name.value, set.names))
 		}
 		for _, spec := range specs {
 			if slices.Contains(namesOf(levels), spec.Name) {

@@ -19,8 +19,26 @@ import (
 // file is a mistake, such as a disk image named instead.
 const maxFile = 1 << 20
 
-// A Source says where a configuration is.
+// A Purpose is what a configuration is read for, and so what beside its texts has to be right.
+type Purpose int
+
+const (
+	// Reading is for whoever boots nothing: neither the lock file nor disks are looked at.
+	Reading Purpose = iota
+	// Booting is for a testbed: where its provider boots something, the lock file and the disks must be right.
+	Booting
+	// Building is for images, whatever the provider. Where the testbed does not say which it boots, all count.
+	Building
+	// Relocking is Building for whoever is about to write the lock file anew.
+	Relocking
+)
+
+// A Source says where a configuration is, and what for it is read.
 type Source struct {
+	For Purpose
+	// Images, where there are any, are what counts of the images: blocks, or single images of blocks.
+	Images []string
+
 	// Path is a file, or a directory whose *.hcl files are one configuration. Empty is ".".
 	Path string
 	// Files, where not nil, are read instead of Path: texts by name, as [Config.Files] keeps them.

@@ -72,8 +72,14 @@ func libvirtSchema() *schema {
 }
 
 // readLibvirt gives how to reach libvirt, and what machines to ask it for.
-func readLibvirt(bed *body) (Libvirt, testbed.Machine) {
+func (r *reader) readLibvirt(bed *body) (Libvirt, testbed.Machine) {
 	b := bed.child("libvirt")
+	uri := b.text("uri")
+	hypervisor, err := testbed.ParseHypervisor(uri)
+	if err != nil {
+		b.wrong("uri", &mistake{fmt.Sprintf("cannot be %q", cut(uri, 80)), sentence(err)})
+	}
+	r.unprivileged = hypervisor.Session
 	machine := testbed.Machine{Type: b.unless("machine"), CPU: b.unless("cpu"), VHost: b.unless("vhost")}
 	if machine.Type != "" && !testbed.ValidMachineType(machine.Type) {
 		b.wrong("machine", &mistake{fmt.Sprintf("cannot be %q", cut(machine.Type, 40)), "Write \"q35\", \"pc\", or one of their versions, such as \"pc-q35-7.2\"; virsh capabilities lists them."})
@@ -83,7 +89,11 @@ func readLibvirt(bed *body) (Libvirt, testbed.Machine) {
 		b.wrong("cpu", &mistake{fmt.Sprintf("cannot be %q", cut(machine.CPU, 40)), "Write the name of a mode or model, such as \"host-passthrough\" or \"Nehalem\"; virsh domcapabilities lists them."})
 		machine.CPU = ""
 	}
-	return Libvirt{URI: b.text("uri"), Accelerator: b.text("accelerator")}, machine
+	if machine.VHost == testbed.VHostOn && r.unprivileged {
+		b.wrong("vhost", &mistake{"cannot be true", `Without privileges (uri = "qemu:///session") the kernel carries no frames for a machine: leave vhost out, or use uri = "qemu:///system".`})
+		machine.VHost = ""
+	}
+	return Libvirt{URI: uri, Accelerator: b.text("accelerator")}, machine
 }
 
 // unless is a text, empty where it is the attribute's default: a default that is written out changes
@@ -131,6 +141,10 @@ func readNode(b *body, spec *testbed.Spec) {
 	}
 	if node.Queues > node.VCPUs {
 		b.wrong("queues", &mistake{"is more than the virtual CPUs", fmt.Sprintf("A queue pair is served by one CPU: use 1 to %d, or raise vcpus.", node.VCPUs)})
+	}
+	if node.Queues > 1 && b.r.unprivileged {
+		b.wrong("queues", &mistake{"cannot be more than 1", `Without privileges (uri = "qemu:///session") a network card has one queue pair: leave queues out, or use uri = "qemu:///system".`})
+		node.Queues = 1
 	}
 	node.Tuning = readTuning(b, node)
 	for i, n := range spec.Nodes {

@@ -13,7 +13,8 @@ import (
 )
 
 // OpenDisk returns the image of a Spec that names a disk, after it has held it against its SHA-256. Nothing
-// is copied: [Image.Disk] is the file itself. Such an image has no kernel and no initrd beside it.
+// is copied: [Image.Disk] is the file itself. Such an image has no kernel and no initrd beside it. The error
+// names the file and what is wrong with it.
 func OpenDisk(ctx context.Context, spec Spec) (Image, error) {
 	size, sum, length, err := inspectDisk(ctx, spec.Disk)
 	if err == nil && sum != spec.SHA256 {
@@ -21,7 +22,7 @@ func OpenDisk(ctx context.Context, spec Spec) (Image, error) {
 			"was it downloaded whole? If this is the disk that is meant, write its SHA-256 into the image block")
 	}
 	if err != nil {
-		return Image{}, hint(fmt.Errorf("open disk of image %q: %s: %w", spec.Name, spec.Disk, err))
+		return Image{}, fmt.Errorf("%s: %w", spec.Disk, err)
 	}
 	return Image{
 		Digest: "sha256:" + sum, SpecDigest: spec.Digest(), Spec: spec,
@@ -41,7 +42,7 @@ func inspectDisk(ctx context.Context, path string) (size int64, sum string, leng
 		if errors.As(err, &cause) {
 			err = cause.Err // the caller names the file
 		}
-		return 0, "", 0, advise(err, "disk = … names a qcow2 file; a relative path begins at the configuration file that it stands in")
+		return 0, "", 0, advise(err, "disk is the path of a qcow2 file; a relative one begins at the configuration file that it stands in")
 	}
 	defer f.Close()
 	info, err := f.Stat()
@@ -49,7 +50,7 @@ func inspectDisk(ctx context.Context, path string) (size int64, sum string, leng
 		return 0, "", 0, err
 	}
 	if !info.Mode().IsRegular() {
-		return 0, "", 0, advise(errors.New("it is not a file"), "disk = … names a qcow2 file")
+		return 0, "", 0, advise(errors.New("it is not a file"), "disk is the path of a qcow2 file")
 	}
 	header := make([]byte, qcow2HeaderLength)
 	n, err := io.ReadFull(f, header)
@@ -102,7 +103,7 @@ var qcow2Refused = []struct {
 // parseQcow2 returns the size of the disk that a qcow2 file with that header holds, in bytes, and refuses
 // files that are not whole by themselves.
 func parseQcow2(header []byte) (int64, error) {
-	const mend = "qemu-img convert -O qcow2 FILE NEW makes one that is"
+	const mend = "make one that is: qemu-img convert -O qcow2 FILE NEW"
 	if len(header) < qcow2MinLength || string(header[:4]) != qcow2Magic {
 		return 0, advise(errors.New("it is not a qcow2 file"), mend)
 	}
@@ -133,15 +134,3 @@ func parseQcow2(header []byte) (int64, error) {
 	}
 	return int64(size), nil
 }
-
-// advised is an error with what to do next.
-type advised struct {
-	err  error
-	next string
-}
-
-func advise(err error, next string) error { return &advised{err, next} }
-
-func (e *advised) Error() string { return e.err.Error() }
-func (e *advised) Unwrap() error { return e.err }
-func (e *advised) hint() string  { return e.next }

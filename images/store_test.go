@@ -235,7 +235,7 @@ func TestFailedBuildShowsTheLogAndAHint(t *testing.T) {
 		t.Fatal("no error")
 	}
 	for _, text := range []string{"run mmdebstrap: exit status 25", "line 500\n", "Unable to locate package nosuch", "hint: check the names"} {
-		if !strings.Contains(err.Error(), text) {
+		if !strings.Contains(told(err), text) {
 			t.Errorf("%q is not in:\n%v", text, err)
 		}
 	}
@@ -288,7 +288,7 @@ func TestFullDiskLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = s.Build(t.Context(), Spec{Mirror: newArchive(t).url}, nil)
-	if err == nil || !strings.Contains(err.Error(), "hint: free some space") {
+	if err == nil || !strings.Contains(told(err), "hint: free some space") {
 		t.Errorf("got %v", err)
 	}
 	if l := left(t, s); len(l) > 0 {

@@ -151,11 +151,25 @@ func indent(s string) string {
 	return "    " + strings.ReplaceAll(strings.TrimSpace(s), "\n", "\n    ")
 }
 
+// An Advised error comes with what to do next, which its text leaves to whoever shows it.
+type Advised struct {
+	Err  error
+	Next string
+}
+
+func (e *Advised) Error() string { return e.Err.Error() }
+func (e *Advised) Unwrap() error { return e.Err }
+
+func advise(err error, next string) error { return &Advised{err, next} }
+
 // hint adds what to do next to an error of a build, where the cause is one that users meet.
 func hint(err error) error {
-	var advised interface{ hint() string }
-	if errors.As(err, &advised) {
-		return fmt.Errorf("%w\nhint: %s", err, advised.hint())
+	if _, ok := errors.AsType[*Advised](err); ok {
+		return err
+	}
+	var knowing interface{ hint() string }
+	if errors.As(err, &knowing) {
+		return advise(err, knowing.hint())
 	}
 	var failed *toolError
 	text := err.Error()
@@ -177,7 +191,7 @@ func hint(err error) error {
 		{"/etc/subuid", "without root a range of user ids is needed: `apt-get install uidmap` and a line in /etc/subuid and /etc/subgid; or build as root"},
 	} {
 		if strings.Contains(text, known.text) {
-			return fmt.Errorf("%w\nhint: %s", err, known.hint)
+			return advise(err, known.hint)
 		}
 	}
 	return err

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -14,7 +15,6 @@ import (
 
 	"github.com/rampart-bench/rampart/config"
 	"github.com/rampart-bench/rampart/testbed/exact"
-	"github.com/rampart-bench/rampart/testbed/libvirt"
 )
 
 // cli is the program's state: its streams and the flags that every verb shares.
@@ -168,14 +168,17 @@ func (f *configFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringArrayVar(&f.varFiles, "var-file", nil, "read variables from `FILE`")
 }
 
-// load reads the configuration that the flags name.
-func (f *configFlags) load() (*config.Config, error) {
-	cfg, err := config.Load(config.Source{Path: f.path, Vars: f.vars, VarFiles: f.varFiles, Provider: f.provider})
+// load reads the configuration that the flags name, for a purpose; images names those to be built, if not all.
+func (f *configFlags) load(ctx context.Context, purpose config.Purpose, images ...string) (cfg *config.Config, err error) {
+	err = unlessInterrupted(ctx, func() (err error) { // a disk has gigabytes
+		cfg, err = config.Load(config.Source{
+			For: purpose, Images: images,
+			Path: f.path, Vars: f.vars, VarFiles: f.varFiles, Provider: f.provider,
+		})
+		return err
+	})
 	if err != nil {
 		return nil, err
-	}
-	if err := libvirt.CheckURI(cfg.Libvirt.URI); err != nil {
-		return nil, &usageError{fmt.Errorf("read configuration: %w", err)}
 	}
 	if cfg.Provider == exact.Name {
 		planForExact(cfg)

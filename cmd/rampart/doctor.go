@@ -53,7 +53,7 @@ func (c *cli) doctorCommand() *cobra.Command {
 }
 
 func (c *cli) doctor(ctx context.Context, flags configFlags) error {
-	cfg, err := c.configOrDefault(flags)
+	cfg, err := c.configOrDefault(ctx, flags)
 	if err != nil {
 		return err
 	}
@@ -88,9 +88,9 @@ func (c *cli) doctor(ctx context.Context, flags configFlags) error {
 }
 
 // configOrDefault reads the configuration, or takes preset quick where there is none at all.
-func (c *cli) configOrDefault(flags configFlags) (*config.Config, error) {
+func (c *cli) configOrDefault(ctx context.Context, flags configFlags) (*config.Config, error) {
 	if found, err := filepath.Glob("*.hcl"); err != nil || len(found) > 0 || flags.path != "." {
-		return flags.load()
+		return flags.load(ctx, config.Reading)
 	}
 	preset, _ := config.FindPreset("quick")
 	return config.Load(config.Source{

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/rampart-bench/rampart/config"
+	"github.com/rampart-bench/rampart/images"
 	"github.com/rampart-bench/rampart/testbed"
 	"github.com/rampart-bench/rampart/testbed/libvirt"
 )
@@ -118,11 +119,13 @@ func besides(err error) string {
 	return text
 }
 
-// mendOf is what would make a provider usable that said it is not.
+// mendOf is what would make a provider usable that said it is not, or an image bootable.
 func mendOf(err error) string {
-	var unable *testbed.UnableError
-	if errors.As(err, &unable) {
+	if unable, ok := errors.AsType[*testbed.UnableError](err); ok {
 		return unable.Mend
+	}
+	if advised, ok := errors.AsType[*images.Advised](err); ok {
+		return advised.Next
 	}
 	return ""
 }

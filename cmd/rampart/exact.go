@@ -371,9 +371,6 @@ func parametersOf(machines map[string]exact.Machine) (map[string]string, error) 
 
 // exactMachine is the machine of an image, with that.
 func (c *cli) exactMachine(ctx context.Context, cfg *config.Config, spec images.Spec) (exact.Machine, images.Image, error) {
-	if spec.Disk != "" {
-		return exact.Machine{}, images.Image{}, usagef("image %s is a disk: the machine of provider exact has none: it takes programs and modules from an image that is built from packages", spec.Name)
-	}
 	// What is quick to find missing is looked for before an image is built.
 	if _, err := exact.New(ctx, exact.Bundle{}); err != nil {
 		return exact.Machine{}, images.Image{}, err

@@ -25,14 +25,19 @@ func (c *cli) imageCommand() *cobra.Command {
 	var flags configFlags
 	var update bool
 	build := &cobra.Command{
-		Use:   "build",
+		Use:   "build [NAME...]",
 		Short: "Build the images of the configuration, unless they are there",
-		Long: "Build the images of the configuration, unless they are there.\n\n" +
+		Long: "Build the images of the configuration, or those called NAME, unless they are there. Where nothing says\n" +
+			"which of several is booted, all are built.\n\n" +
 			"The first build writes down what an image is made of in " + config.LockName + ", beside the\n" +
 			"configuration; every later one, anywhere, takes exactly that. --update moves it.",
-		Args: arguments(0, 0),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := flags.load()
+		Args: arguments(0, unlimited),
+		RunE: func(cmd *cobra.Command, names []string) error {
+			purpose := config.Building
+			if update {
+				purpose = config.Relocking
+			}
+			cfg, err := flags.load(cmd.Context(), purpose, names...)
 			if err != nil {
 				return err
 			}
@@ -207,7 +212,7 @@ func (c *cli) removeImages(ctx context.Context, digests []string) error {
 // pruneVolumes removes what libvirt's storage pool has of images that were removed. Where there is no
 // libvirt there is nothing to remove.
 func (c *cli) pruneVolumes(ctx context.Context) error {
-	cfg, err := c.configOrDefault(configFlags{path: "."})
+	cfg, err := c.configOrDefault(ctx, configFlags{path: "."})
 	if err != nil {
 		cfg = &config.Config{} // one that is not right must not be in the way
 	}

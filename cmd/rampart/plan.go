@@ -20,8 +20,8 @@ func (c *cli) planCommand() *cobra.Command {
 		Use:   "plan",
 		Short: "Print what run would do, without touching anything",
 		Args:  arguments(0, 0),
-		RunE: func(*cobra.Command, []string) error {
-			cfg, err := flags.load()
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := flags.load(cmd.Context(), config.Booting)
 			if err != nil {
 				return err
 			}

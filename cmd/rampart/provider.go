@@ -100,7 +100,7 @@ func (c *cli) chooseAutomatically(ctx context.Context, cfg *config.Config, after
 	}
 	if chosen.Provider == nil && len(cfg.Images) > 0 {
 		return chosenProvider{}, &testbed.UnableError{Provider: "auto",
-			Reason: "the matrix names images, which only virtual machines boot, and they cannot be measured here: " + reason,
+			Reason: "the configuration names images, which only virtual machines boot, and they cannot be measured here: " + reason,
 			Mend:   "use --provider exact, which counts instructions, or --provider libvirt, which then measures the emulator"}
 	}
 	if chosen.Provider == nil {

@@ -59,7 +59,7 @@ func (c *cli) runCommand() *cobra.Command {
 
 // runStudy is one study from configuration to report.
 func (c *cli) runStudy(ctx context.Context, flags runFlags) (err error) {
-	cfg, err := flags.load()
+	cfg, err := flags.load(ctx, config.Booting)
 	if err != nil {
 		return err
 	}

@@ -42,7 +42,7 @@ func (c *cli) upCommand() *cobra.Command {
 }
 
 func (c *cli) up(ctx context.Context, flags configFlags, image string) error {
-	cfg, err := flags.load()
+	cfg, err := flags.load(ctx, config.Booting)
 	if err != nil {
 		return err
 	}
@@ -77,8 +77,11 @@ func (c *cli) up(ctx context.Context, flags configFlags, image string) error {
 }
 
 // imageToBoot is the image called name, or the only one that there is. A testbed by hand boots one, and a
-// configuration whose matrices name images has several.
+// configuration may have several; namespaces boot none.
 func imageToBoot(cfg *config.Config, name string) (images.Spec, error) {
+	if name == "" && cfg.Provider == "netns" {
+		return cfg.Image, nil
+	}
 	var names []string
 	for _, level := range cfg.ImageLevels() {
 		spec := cfg.ImageCalled(level)
@@ -88,7 +91,7 @@ func imageToBoot(cfg *config.Config, name string) (images.Spec, error) {
 		names = append(names, spec.Name)
 	}
 	if name == "" {
-		return images.Spec{}, withHint(usagef("up: the experiments boot several images, and a testbed by hand boots one"), "rampart up --image NAME; there is %s", strings.Join(names, ", "))
+		return images.Spec{}, withHint(usagef("up: the configuration boots several images, and a testbed by hand boots one"), "rampart up --image NAME; there is %s", strings.Join(names, ", "))
 	}
 	return images.Spec{}, withHint(usagef("up: the configuration boots no image %q", name), "there is %s", strings.Join(names, ", "))
 }
@@ -194,7 +197,7 @@ func (c *cli) downCommand() *cobra.Command {
 }
 
 func (c *cli) down(ctx context.Context, flags configFlags, args []string) error {
-	cfg, err := c.configOrDefault(flags)
+	cfg, err := c.configOrDefault(ctx, flags)
 	if err != nil && len(args) == 0 {
 		return err
 	}
@@ -272,7 +275,7 @@ func (c *cli) statusCommand() *cobra.Command {
 }
 
 func (c *cli) status(ctx context.Context, flags configFlags) error {
-	cfg, err := c.configOrDefault(flags)
+	cfg, err := c.configOrDefault(ctx, flags)
 	if err != nil {
 		// A configuration that is not right yet must not hide what is up.
 		cfg = &config.Config{}
@@ -349,7 +352,7 @@ func (c *cli) ssh(ctx context.Context, flags configFlags, role testbed.Role, com
 	if !slices.Contains(testbed.Roles(), role) {
 		return usagef("ssh %s: a node is sender, firewall or receiver", role)
 	}
-	cfg, err := c.configOrDefault(flags)
+	cfg, err := c.configOrDefault(ctx, flags)
 	if err != nil {
 		return err
 	}

@@ -23,8 +23,8 @@ func (c *cli) validateCommand() *cobra.Command {
 		Use:   "validate",
 		Short: "Check a configuration without touching anything",
 		Args:  arguments(0, 0),
-		RunE: func(*cobra.Command, []string) error {
-			cfg, err := flags.load()
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := flags.load(cmd.Context(), config.Booting)
 			if c.json {
 				return c.validateJSON(err)
 			}

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/rampart-bench/rampart/provision/ssh"
+	"github.com/rampart-bench/rampart/testbed"
 )
 
 // remoteHost is another machine, reached by OpenSSH's own client: with the person's configuration, keys,
@@ -34,37 +35,31 @@ type remoteHost struct {
 
 var _ host = (*remoteHost)(nil)
 
-// remoteEndpoint is the system libvirt of the host in u.
-func remoteEndpoint(u *url.URL) (endpoint, error) {
-	if u.Path != "/system" {
-		return endpoint{}, fmt.Errorf(`libvirt uri %q is not supported: on another host use "qemu+ssh://USER@HOST/system"`, u)
+// remoteEndpoint is the system libvirt of another host.
+func remoteEndpoint(to testbed.Hypervisor) endpoint {
+	h := &remoteHost{name: to.Host}
+	if to.User != "" {
+		h.target = append(h.target, "-l", to.User)
+		h.name = to.User + "@" + h.name
 	}
-	h := &remoteHost{name: u.Hostname()}
-	if user := u.User.Username(); user != "" {
-		h.target = append(h.target, "-l", user)
-		h.name = user + "@" + h.name
+	if to.Port != "" {
+		h.target = append(h.target, "-p", to.Port)
 	}
-	if port := u.Port(); port != "" {
-		h.target = append(h.target, "-p", port)
+	if to.KeyFile != "" {
+		h.target = append(h.target, "-i", to.KeyFile)
 	}
-	if key := u.Query().Get("keyfile"); key != "" {
-		h.target = append(h.target, "-i", key)
-	}
-	if _, password := u.User.Password(); password || strings.HasPrefix(u.Hostname(), "-") || strings.HasPrefix(u.User.Username(), "-") {
-		return endpoint{}, fmt.Errorf(`libvirt uri %q is not supported: it is "qemu+ssh://USER@HOST/system", without a password`, u.Redacted())
-	}
-	h.target = append(h.target, u.Hostname())
+	h.target = append(h.target, to.Host)
 	at := "on " + h.name + ": "
 	return endpoint{
 		uri:     systemURI,
 		host:    h,
 		sockets: systemSockets,
 		wiring:  bridges{},
-		folder:  filepath.Join("remote", url.PathEscape(u.User.Username()+"@"+u.Host)),
+		folder:  filepath.Join("remote", url.PathEscape(to.User+"@"+strings.TrimSuffix(net.JoinHostPort(to.Host, to.Port), ":"))),
 		poolDir: DefaultPoolDir,
-		mends:   mends{start: at + mendStart, permission: at + "usermod -aG libvirt " + cmp.Or(u.User.Username(), "$USER"), install: mendInstall},
+		mends:   mends{start: at + mendStart, permission: at + "usermod -aG libvirt " + cmp.Or(to.User, "$USER"), install: mendInstall},
 		at:      at,
-	}, nil
+	}
 }
 
 func (h *remoteHost) dial(ctx context.Context, network, address string) (net.Conn, error) {

@@ -36,7 +36,7 @@ func TestParseURI(t *testing.T) {
 		"qemu:///system?keyfile=/x":        "unknown parameter",
 		"xen:///system":                    "not supported",
 		"qemu:///system?sockt=/x":          "unknown parameter",
-		"%":                                "parse",
+		"%":                                "cannot be read",
 		"":                                 "not supported",
 	} {
 		e, err := parseURI(uri)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/url"
 	"syscall"
 
 	"github.com/rampart-bench/rampart/testbed"
@@ -65,38 +64,23 @@ var systemMends = mends{start: mendStart, permission: mendPermission, install: m
 // systemURI is the libvirt of a host.
 const systemURI = "qemu:///system"
 
-// CheckURI returns what is wrong with a uri, whatever may be there to be reached by it.
-func CheckURI(raw string) error {
-	_, err := parseURI(raw)
-	return err
-}
-
-// parseURI understands qemu:///system, qemu:///session and qemu+ssh://USER@HOST:PORT/system, with
-// ?socket=PATH, and ?keyfile=PATH for the last, as virsh has them.
+// parseURI gives the libvirt that [testbed.ParseHypervisor] reads out of a uri.
 func parseURI(raw string) (endpoint, error) {
-	u, err := url.Parse(raw)
+	h, err := testbed.ParseHypervisor(raw)
 	if err != nil {
-		return endpoint{}, fmt.Errorf("parse libvirt uri %q: %w", raw, err)
-	}
-	remote := u.Host != "" && u.Scheme == "qemu+ssh"
-	for key := range u.Query() {
-		if key != "socket" && !(remote && key == "keyfile") {
-			return endpoint{}, fmt.Errorf("libvirt uri %q: unknown parameter %q: socket is known, and with qemu+ssh also keyfile", raw, key)
-		}
+		return endpoint{}, fmt.Errorf("libvirt uri %q is not supported: %w", raw, err)
 	}
 	var e endpoint
-	switch local := u.Host == "" && (u.Scheme == "qemu" || u.Scheme == "qemu+unix"); {
-	case remote:
-		e, err = remoteEndpoint(u)
-	case local && u.Path == "/system":
-		e = endpoint{uri: systemURI, host: thisHost{}, sockets: systemSockets, wiring: bridges{}, poolDir: DefaultPoolDir, mends: systemMends}
-	case local && u.Path == "/session":
+	switch {
+	case h.Host != "":
+		e = remoteEndpoint(h)
+	case h.Session:
 		e, err = sessionEndpoint()
 	default:
-		err = fmt.Errorf(`libvirt uri %q is not supported: use "qemu:///system", "qemu:///session" without root, or "qemu+ssh://USER@HOST/system"`, raw)
+		e = endpoint{uri: systemURI, host: thisHost{}, sockets: systemSockets, wiring: bridges{}, poolDir: DefaultPoolDir, mends: systemMends}
 	}
-	if socket := u.Query().Get("socket"); socket != "" {
-		e.sockets, e.start = []string{socket}, nil
+	if h.Socket != "" {
+		e.sockets, e.start = []string{h.Socket}, nil
 	}
 	return e, err
 }
