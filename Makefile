@@ -14,7 +14,7 @@ export CGO_ENABLED := 0
 
 .PHONY: build reproduce test test-long lint bench bench-exact bench-up clean
 build:
-	go build -trimpath -o rampart ./cmd/rampart
+	go build -trimpath -ldflags '-s -w' -o rampart ./cmd/rampart
 
 reproduce: build
 	./scripts/packages reproduce $(PROVIDER)

@@ -13,7 +13,8 @@
 //
 //  1. mounts proc, sysfs, devtmpfs, devpts and tmpfs on /run and /tmp,
 //  2. unpacks the tar on /dev/vdb, if there is one, into /,
-//  3. runs `sh /etc/rampart/network`, if that file is there (the network drivers are loaded),
+//  3. runs /etc/rampart/network, if that file is there, by busybox's shell, which is also most programs
+//     itself (the network drivers are loaded),
 //  4. starts sshd, if there is a host key: public keys only, root only,
 //  5. prints `rampart: boot: ready` on the console.
 //

@@ -25,7 +25,7 @@ const recipeVersion = 2
 // nodePackages are what the nodes of a testbed need, with the reason.
 func nodePackages() []string {
 	return []string{
-		"busybox-static", // the initrd; power off
+		"busybox-static", // the initrd, rampart-init
 		"conntrack",      // connection tracking, by hand
 		"ethtool",        // offloads
 		"iperf3",         // udp_iperf3
@@ -34,7 +34,7 @@ func nodePackages() []string {
 		"iptables",       // both back ends
 		"iputils-ping",   // by hand, and the yardstick of icmp_rtt
 		"kmod",           // modules on demand
-		"mount",          // rampart-init
+		"mount",          // mount, by hand
 		"netbase",        // names of protocols and services
 		"nftables",       // nft, by hand and for differential tests
 		"openssh-server", // how the helper reaches the node

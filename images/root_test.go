@@ -132,7 +132,7 @@ func TestNormalise(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, contents[name], want)
 		}
 	}
-	if !strings.Contains(contents["etc/ssh/sshd_config"], "UsePAM no") || !strings.HasPrefix(contents["usr/sbin/rampart-init"], "#!/bin/sh") {
+	if !strings.Contains(contents["etc/ssh/sshd_config"], "UsePAM no") || !strings.HasPrefix(contents["usr/sbin/rampart-init"], "#!/bin/busybox sh") {
 		t.Error("our own files are not in it")
 	}
 	if h := entries["etc/mine"]; h.Uid != 1000 || h.Gid != 1001 || h.Mode != 0o4750 {

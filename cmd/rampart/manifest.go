@@ -24,6 +24,7 @@ func (s *study) manifest(ctx context.Context, exe string) (record.Manifest, erro
 		return record.Manifest{}, err
 	}
 	defer lab.Close()
+	s.log.Debug("helpers answer on all nodes")
 	nodes, err := lab.Describe(ctx)
 	if err != nil {
 		return record.Manifest{}, err

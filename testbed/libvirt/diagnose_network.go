@@ -86,7 +86,7 @@ func (p *Provider) noSubnet() *Finding {
 // that leads nowhere, is found before anything is measured.
 func (tb *running) checkPath(ctx context.Context) error {
 	target := tb.state.Spec.Outside().Address(testbed.Receiver).Addr().String()
-	_, err := tb.node(testbed.Sender).output(ctx, "ping", "-n", "-q", "-c", "3", "-i", "0.3", "-W", "10", target)
+	_, err := tb.node(testbed.Sender).output(ctx, "ping", "-n", "-q", "-c", "1", "-w", "10", target)
 	if err == nil || ctx.Err() != nil {
 		return err
 	}

@@ -75,7 +75,7 @@ func (s state) networkScript(role testbed.Role) string {
 	for i, n := range nics {
 		line("find_nic %s; nic%d=$found", n.mac, i)
 	}
-	line("ip -batch - <<END")
+	line("%s -batch - <<END", ipProgram)
 	line("link set dev lo up")
 	for i := range nics {
 		line("link set dev $nic%d name rampart%d", i, i) // first away from names that a link may have
@@ -102,7 +102,7 @@ func (s state) linkScript(role testbed.Role) string {
 			line("%s", driverLines(l, s.Spec.Node(role).Queues))
 		}
 	}
-	line("ip -batch - <<END")
+	line("%s -batch - <<END", ipProgram)
 	for i, l := range s.Spec.Links {
 		if l.Address(role).IsValid() {
 			line("%s", s.addressLines(role, i, l))
@@ -120,6 +120,9 @@ func (s state) linkScript(role testbed.Role) string {
 	}
 	return b.String()
 }
+
+// ipProgram is iproute2's: the shell of an image of ours has an ip of its own, which cannot do all of this.
+const ipProgram = "/sbin/ip"
 
 // programFolder is where a node has the disk with this program.
 const programFolder = "/run/rampart-program"
@@ -238,7 +241,8 @@ func (s state) cloudSeed(role testbed.Role, host ssh.Key, authorized []byte) ima
 // readNode is the script whose output [node.verify] understands. Its name is the path of the program, its
 // arguments are links; what [checkLink] wants of each ends with nodePart.
 const readNode = `for link; do
-	cd "/sys/class/net/$link" && cat mtu device/features && ethtool -k "$link" && echo "` + nodePart + `" || exit
+	cd "/sys/class/net/$link" && read -r mtu <mtu && read -r features <device/features && echo "$mtu" && echo "$features" &&
+		ethtool -k "$link" && echo "` + nodePart + `" || exit
 done
 [ ! -x "$0" ] || echo "` + hasProgram + `"`
 

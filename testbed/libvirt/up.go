@@ -168,8 +168,9 @@ func (tb *running) abandon(ctx context.Context) error {
 // still for a tenth of a second now and then. Without the first it panics when its timer ticks too late
 // (arch/x86/kernel/apic/io_apic.c). Without the second it takes its time-stamp counter for unstable, in the
 // middle of a run or not, and reads the time from the HPET, a device whose emulation takes microseconds and more
-// (kernel/time/clocksource.c): then nodes of one testbed have clocks of different cost.
-const emulatedOptions = "no_timer_check tsc=reliable"
+// (kernel/time/clocksource.c): then nodes of one testbed have clocks of different cost. The third leaves out that
+// ciphers are tried at every boot (crypto/testmgr.c), which takes an emulated processor a quarter of a second.
+const emulatedOptions = "no_timer_check tsc=reliable cryptomgr.notests"
 
 // prepareImage puts the image and the program into the pool, where QEMU's user can read them, unless they
 // are there.

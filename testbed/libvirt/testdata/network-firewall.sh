@@ -17,7 +17,7 @@ set_kernel kernel/hostname firewall
 find_nic 52:54:00:1c:3f:10; nic0=$found
 find_nic 52:54:00:1c:3f:11; nic1=$found
 find_nic 52:54:00:1c:3f:12; nic2=$found
-ip -batch - <<END
+/sbin/ip -batch - <<END
 link set dev lo up
 link set dev $nic0 name rampart0
 link set dev $nic1 name rampart1
@@ -36,7 +36,7 @@ ethtool -L inside combined 2
 ethtool -K inside gro off gso off tso off lro off rx off tx off >/dev/null 2>&1 || :
 # outside
 ethtool -L outside combined 2
-ip -batch - <<END
+/sbin/ip -batch - <<END
 address replace 10.77.1.2/24 dev inside
 link set dev inside up
 neighbour replace 10.77.1.1 lladdr 52:54:00:1c:3f:01 dev inside nud permanent

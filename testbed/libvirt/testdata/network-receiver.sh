@@ -16,7 +16,7 @@ done
 set_kernel kernel/hostname receiver
 find_nic 52:54:00:1c:3f:20; nic0=$found
 find_nic 52:54:00:1c:3f:22; nic1=$found
-ip -batch - <<END
+/sbin/ip -batch - <<END
 link set dev lo up
 link set dev $nic0 name rampart0
 link set dev $nic1 name rampart1
@@ -28,7 +28,7 @@ END
 set_kernel net/ipv4/conf/mgmt/rp_filter 0
 set_kernel net/ipv4/conf/outside/rp_filter 0
 # outside
-ip -batch - <<END
+/sbin/ip -batch - <<END
 address replace 10.77.2.2/24 dev outside
 link set dev outside up
 neighbour replace 10.77.2.1 lladdr 52:54:00:1c:3f:12 dev outside nud permanent

@@ -16,7 +16,7 @@ done
 set_kernel kernel/hostname sender
 find_nic 52:54:00:1c:3f:00; nic0=$found
 find_nic 52:54:00:1c:3f:01; nic1=$found
-ip -batch - <<END
+/sbin/ip -batch - <<END
 link set dev lo up
 link set dev $nic0 name rampart0
 link set dev $nic1 name rampart1
@@ -29,7 +29,7 @@ set_kernel net/ipv4/conf/mgmt/rp_filter 0
 set_kernel net/ipv4/conf/inside/rp_filter 0
 # inside
 ethtool -K inside gro off gso off tso off lro off rx off tx off >/dev/null 2>&1 || :
-ip -batch - <<END
+/sbin/ip -batch - <<END
 address replace 10.77.1.1/24 dev inside
 link set dev inside up
 neighbour replace 10.77.1.2 lladdr 52:54:00:1c:3f:11 dev inside nud permanent
