@@ -155,16 +155,19 @@ func (c *cli) providerFindings(ctx context.Context, cfg *config.Config) []findin
 	if cfg.Provider == exact.Name {
 		all = append(all, c.exactFindings(ctx, cfg)...)
 	}
-	if cfg.Provider == "netns" || cfg.Provider == "auto" {
+	replaceable := cfg.Provider == "auto" && len(cfg.Images) == 0 // by namespaces, which boot nothing
+	if cfg.Provider == "netns" || replaceable {
 		all = append(all, c.netnsFindings(ctx, cfg)...)
 	}
 	if cfg.Provider == "libvirt" || cfg.Provider == "auto" {
 		if !c.isRemote(cfg) {
 			all = append(all, hostFindings(host.Read(os.DirFS("/")).PinFindings(cfg.Testbed))...)
 		}
-		for _, f := range c.libvirtFindings(ctx, cfg) {
-			if cfg.Provider == "auto" && f.Grade == bad {
-				f.Grade = worse // netns serves in its place
+		found, boot := c.imagesFindings(ctx, cfg)
+		all = append(all, found...)
+		for _, f := range c.libvirtFindings(ctx, cfg, boot) {
+			if replaceable && f.Grade == bad {
+				f.Grade = worse
 			}
 			all = append(all, f)
 		}
@@ -172,17 +175,32 @@ func (c *cli) providerFindings(ctx context.Context, cfg *config.Config) []findin
 	return all
 }
 
+// failedFinding is an error as a finding: what it says in a line, and what mends it.
+func failedFinding(subject string, err error) finding {
+	f := finding{Subject: subject, Grade: bad, Found: err.Error(), Mend: mendOf(err)}
+	if hints := hintsOf(err); f.Mend == "" && len(hints) > 0 {
+		f.Mend = hints[0]
+	}
+	if unable, ok := errors.AsType[*testbed.UnableError](err); ok {
+		f.Found = unable.Reason
+	}
+	if wrong, ok := errors.AsType[*config.Error](err); ok {
+		all := wrong.Diagnostics()
+		f.Found, f.Mend = all[0].Summary, "rampart validate shows what would be right"
+		if all[0].Line > 0 {
+			f.Found = fmt.Sprintf("%s line %d: %s", all[0].File, all[0].Line, f.Found)
+		}
+		if more := len(all) - 1; more > 0 {
+			f.Found += ", and " + plural(more, "mistake") + " more"
+		}
+	}
+	return f
+}
+
 // netnsFindings tries the real thing: it makes three namespaces and loads two rules with every
 // firewall of the configuration.
 func (c *cli) netnsFindings(ctx context.Context, cfg *config.Config) []finding {
-	failed := func(subject string, err error) []finding {
-		f := finding{Subject: subject, Grade: bad, Found: err.Error()}
-		var unable *testbed.UnableError
-		if errors.As(err, &unable) {
-			f.Found, f.Mend = unable.Reason, unable.Mend
-		}
-		return []finding{f}
-	}
+	failed := func(subject string, err error) []finding { return []finding{failedFinding(subject, err)} }
 	spec := cfg.Testbed
 	spec.Name = fmt.Sprintf("doctor-%d", os.Getpid())
 	provider := c.netnsProvider()

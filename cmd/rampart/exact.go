@@ -409,9 +409,8 @@ func (c *cli) exactFindings(ctx context.Context, cfg *config.Config) []finding {
 	}
 	var all []finding
 	for _, level := range cfg.ImageLevels() {
-		spec := cfg.ImageCalled(level)
-		if _, err := c.findImage(ctx, cfg, spec); err != nil {
-			all = append(all, finding{Subject: subjectOf("image", level), Grade: worse, Found: "not built yet, so no machine was started", Mend: "rampart image build"})
+		if _, f := c.imageFinding(ctx, cfg, level); f.Grade != good {
+			all = append(all, f)
 			continue
 		}
 		all = append(all, c.exactTrial(ctx, cfg, level)...)
@@ -427,14 +426,7 @@ func subjectOf(what, image string) string {
 	return what + " with image " + image
 }
 
-func exactFailed(err error) []finding {
-	f := finding{Subject: "exact", Grade: bad, Found: err.Error()}
-	var unable *testbed.UnableError
-	if errors.As(err, &unable) {
-		f.Found, f.Mend = unable.Reason, unable.Mend
-	}
-	return []finding{f}
-}
+func exactFailed(err error) []finding { return []finding{failedFinding("exact", err)} }
 
 // exactTrial is what one machine says.
 func (c *cli) exactTrial(ctx context.Context, cfg *config.Config, level string) []finding {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"strings"
 
 	"github.com/rampart-bench/rampart/config"
 	"github.com/rampart-bench/rampart/images"
@@ -99,9 +100,7 @@ func (c *cli) chooseAutomatically(ctx context.Context, cfg *config.Config, after
 		reason = err.Error()
 	}
 	if chosen.Provider == nil && len(cfg.Images) > 0 {
-		return chosenProvider{}, &testbed.UnableError{Provider: "auto",
-			Reason: "the configuration names images, which only virtual machines boot, and they cannot be measured here: " + reason,
-			Mend:   "use --provider exact, which counts instructions, or --provider libvirt, which then measures the emulator"}
+		return chosenProvider{}, nothingBoots(reason)
 	}
 	if chosen.Provider == nil {
 		c.sayf("provider auto: netns, because virtual machines cannot be measured here: %s", reason)
@@ -109,6 +108,13 @@ func (c *cli) chooseAutomatically(ctx context.Context, cfg *config.Config, after
 	}
 	c.sayf("provider auto: libvirt, because %s", reason)
 	return chosen, nil
+}
+
+// nothingBoots says that provider auto finds nobody to boot the images that are asked for.
+func nothingBoots(reason string) error {
+	return &testbed.UnableError{Provider: "auto",
+		Reason: "the configuration names images, which only virtual machines boot, and they cannot be measured here: " + reason,
+		Mend:   "use --provider exact, which counts instructions, or --provider libvirt, which then measures the emulator"}
 }
 
 // tryKVM returns the libvirt provider where KVM is usable, and the reason either way.
@@ -255,30 +261,42 @@ func (c *cli) ownMachines(cfg *config.Config) (*libvirt.Provider, error) {
 	return provider, nil
 }
 
-// libvirtFindings asks the provider what is in its way.
-func (c *cli) libvirtFindings(ctx context.Context, cfg *config.Config) []finding {
-	broken := func(err error) []finding {
-		return []finding{{Subject: "libvirt", Grade: bad, Found: err.Error()}}
+// imageFinding looks for an image of a configuration.
+func (c *cli) imageFinding(ctx context.Context, cfg *config.Config, level string) (images.Image, finding) {
+	f := finding{Subject: strings.TrimSpace("image " + level), Grade: good}
+	spec := cfg.ImageCalled(level)
+	image, err := c.findImage(ctx, cfg, spec)
+	_, wrong := errors.AsType[*config.Error](err)
+	switch {
+	case err == nil:
+		f.Found = shortDigest(image.Digest)
+	case errors.Is(err, fs.ErrNotExist) && !wrong && spec.Disk == "":
+		f.Grade, f.Found, f.Mend = worse, "not built yet, so no machine was tried with it", "rampart image build"
+	default:
+		f = failedFinding(f.Subject, err)
 	}
-	image := libvirt.Image{}
-	var all []finding
+	return image, f
+}
+
+// imagesFindings looks for all images of a configuration, and gives one as machines boot it, if there is one.
+func (c *cli) imagesFindings(ctx context.Context, cfg *config.Config) (all []finding, boot libvirt.Image) {
 	for _, level := range cfg.ImageLevels() {
-		f := finding{Subject: subjectOf("image", level), Grade: good}
-		spec := cfg.ImageCalled(level)
-		stored, err := c.findImage(ctx, cfg, spec)
-		if err == nil {
-			image, err = c.bootable(ctx, cfg, stored, c.findImage)
-		}
-		switch {
-		case err == nil:
-			f.Found = shortDigest(stored.Digest)
-		case !errors.Is(err, fs.ErrNotExist) || spec.Disk != "":
-			f.Grade, f.Found = bad, err.Error()
-		default:
-			f.Grade, f.Found, f.Mend = worse, "not built yet, so KVM was not tried", "rampart image build"
+		image, f := c.imageFinding(ctx, cfg, level)
+		if f.Grade == good {
+			var err error
+			if boot, err = c.bootable(ctx, cfg, image, c.findImage); err != nil {
+				f = failedFinding(f.Subject, err)
+			}
 		}
 		all = append(all, f)
 	}
+	return all, boot
+}
+
+// libvirtFindings asks the provider what is in its way.
+func (c *cli) libvirtFindings(ctx context.Context, cfg *config.Config, image libvirt.Image) []finding {
+	broken := func(err error) []finding { return []finding{failedFinding("libvirt", err)} }
+	var all []finding
 	provider, err := c.libvirtProvider(cfg, image, destroyTestbed)
 	if err != nil {
 		return broken(err)
@@ -301,6 +319,11 @@ func (c *cli) libvirtFindings(ctx context.Context, cfg *config.Config) []finding
 			f.Grade = bad
 		}
 		all = append(all, f)
+	}
+	if cfg.Provider == "auto" && len(cfg.Images) > 0 {
+		if v, err := provider.ProbeKVM(ctx); err == nil && !v.Usable {
+			all = append(all, failedFinding("provider auto", nothingBoots(v.Reason)))
+		}
 	}
 	if len(problems) == 0 {
 		all = append(all, finding{Subject: "libvirt", Grade: good, Found: "nothing is in its way"})

@@ -15,6 +15,8 @@ import (
 
 // Facts are what a host is like. What its kernel does not tell of is zero.
 type Facts struct {
+	// Online are the CPUs that there are to run on.
+	Online testbed.CPUs
 	// Governors has the CPUs of each frequency governor, by its name.
 	Governors map[string]testbed.CPUs
 	// SMT is the state of simultaneous multithreading: on, off, forceoff, notsupported and so on
@@ -49,13 +51,14 @@ var turboSwitches = []struct{ file, on, off string }{
 // Read reads the facts of the host whose root folder that is.
 func Read(root fs.FS) Facts {
 	f := Facts{
+		Online:     cpus(root, cpuFolder+"/online"),
 		Governors:  map[string]testbed.CPUs{},
 		SMT:        word(root, cpuFolder+"/smt/control"),
 		Isolated:   cpus(root, cpuFolder+"/isolated"),
 		Tickless:   cpus(root, cpuFolder+"/nohz_full"),
 		Irqbalance: runs(root, "irqbalance"),
 	}
-	for _, n := range cpus(root, cpuFolder+"/online") {
+	for _, n := range f.Online {
 		dir := fmt.Sprintf("%s/cpu%d", cpuFolder, n)
 		if governor := word(root, dir+"/cpufreq/scaling_governor"); governor != "" {
 			f.Governors[governor] = f.Governors[governor].Or(testbed.CPUs{n})
@@ -151,14 +154,20 @@ type pinned struct {
 	vcpu bool
 }
 
-// pins are all of a testbed.
-func pins(spec testbed.Spec) (all []pinned) {
+// pins are all of a testbed, without the CPUs that are not online: nothing that is done to those would help.
+func (f Facts) pins(spec testbed.Spec) (all []pinned) {
+	there := func(set testbed.CPUs) testbed.CPUs {
+		if f.Online == nil { // this kernel does not tell
+			return set
+		}
+		return set.And(f.Online)
+	}
 	for _, n := range spec.Nodes {
 		for i, set := range n.Pin {
-			all = append(all, pinned{fmt.Sprintf("virtual CPU %d of %s", i, n.Role), set, true})
+			all = append(all, pinned{fmt.Sprintf("virtual CPU %d of %s", i, n.Role), there(set), true})
 		}
 		if n.EmulatorPin != nil {
-			all = append(all, pinned{fmt.Sprintf("the emulator of %s", n.Role), n.EmulatorPin, false})
+			all = append(all, pinned{fmt.Sprintf("the emulator of %s", n.Role), there(n.EmulatorPin), false})
 		}
 	}
 	return all
@@ -166,7 +175,7 @@ func pins(spec testbed.Spec) (all []pinned) {
 
 // PinFindings are what is in the way of the virtual CPUs of a testbed where they are pinned.
 func (f Facts) PinFindings(spec testbed.Spec) []Finding {
-	all := pins(spec)
+	all := f.pins(spec)
 	var busy testbed.CPUs // where virtual CPUs are pinned
 	for _, p := range all {
 		if p.vcpu {

@@ -50,11 +50,15 @@ func dial(ctx context.Context, e endpoint) (*conn, error) {
 		return c, nil
 	}
 	sock.Close()
-	if isCode(err, rpc.ErrAuthFailed, rpc.ErrAuthCancelled, rpc.ErrAuthUnavailable) {
+	if isCode(err, rpc.ErrAuthFailed, rpc.ErrAuthCancelled, rpc.ErrAuthUnavailable, rpc.ErrAccessDenied) || refusedByPolkit.MatchString(err.Error()) {
 		return nil, &UnavailableError{"this user may not use " + path + ": " + err.Error(), e.mends.permission, err}
 	}
 	return nil, &UnavailableError{path + ": " + err.Error(), e.mends.start, err}
 }
+
+// refusedByPolkit is in what libvirt says where polkit, which it asks about everybody but root, or the bus to that
+// does not answer (virPolkitCheckAuth, virGDBusGetSystemBus).
+var refusedByPolkit = regexp.MustCompile(`(?i)polkit|system bus`)
 
 // connect opens the first socket of e that answers, and has a daemon started where none does.
 func (e endpoint) connect(ctx context.Context) (sock net.Conn, path string, err error) {

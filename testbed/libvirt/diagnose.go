@@ -177,6 +177,9 @@ func mayOpen(mode fs.FileMode, owner, group, uid uint32, groups []uint32) bool {
 }
 
 func (p *Provider) findKVM(ctx context.Context, c *conn) (*Finding, error) {
+	if p.options.Accelerator == TCG {
+		return nil, nil // nobody asks for it
+	}
 	v, err := offersKVM(ctx, c)
 	if err == nil && v.Usable && p.options.Image.Kernel.Path != "" {
 		v, err = p.ProbeKVM(ctx)

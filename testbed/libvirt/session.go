@@ -22,6 +22,10 @@ func sessionEndpoint() (endpoint, error) {
 		return endpoint{}, fmt.Errorf("find libvirt of this user: %w", err)
 	}
 	run := sessionFolder(home)
+	start := startSession
+	if os.Geteuid() == 0 {
+		start = refuseRoot
+	}
 	return endpoint{
 		uri:     SessionURI,
 		host:    thisHost{},
@@ -29,7 +33,7 @@ func sessionEndpoint() (endpoint, error) {
 		folder:  "session",
 		poolDir: filepath.Join(cmp.Or(os.Getenv("XDG_DATA_HOME"), filepath.Join(home, ".local", "share")), "libvirt", "images", DefaultPool),
 		sockets: []string{filepath.Join(run, "virtqemud-sock"), filepath.Join(run, "libvirt-sock")},
-		start:   startSession,
+		start:   start,
 		mends:   sessionMends,
 	}, nil
 }
@@ -45,6 +49,12 @@ var sessionMends = mends{
 // GLib, which libvirt calls).
 func sessionFolder(home string) string {
 	return filepath.Join(cmp.Or(os.Getenv("XDG_RUNTIME_DIR"), os.Getenv("XDG_CACHE_HOME"), filepath.Join(home, ".cache")), "libvirt")
+}
+
+// refuseRoot is in the place of starting a daemon: what root starts is the system's libvirt.
+func refuseRoot(context.Context, func(context.Context) error) error {
+	return &UnavailableError{"root has no libvirt of its own: " + SessionURI + " is for users without privileges",
+		`use uri = "qemu:///system", or run rampart as another user`, nil}
 }
 
 // sessionDaemons are what may serve a user, the first that is installed: QEMU's own daemon, which starts

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io/fs"
 	"os"
 	"os/exec"
 	"os/user"
@@ -119,9 +120,8 @@ func TestSessionThatDoesNotStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
-	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
 	begin := time.Now()
-	err := newProvider(t, Options{URI: SessionURI, StateDir: t.TempDir()}).Reach(t.Context())
+	err := startSession(t.Context(), silent)
 	if !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), "exit status 7; it said: no room for me") {
 		t.Errorf("got %v", err)
 	}
@@ -130,6 +130,9 @@ func TestSessionThatDoesNotStart(t *testing.T) {
 	}
 }
 
+// silent is a daemon that cannot be reached.
+func silent(context.Context) error { return fs.ErrNotExist }
+
 // One that never listens is given up.
 func TestSessionThatDoesNotListen(t *testing.T) {
 	bin := t.TempDir()
@@ -137,10 +140,9 @@ func TestSessionThatDoesNotListen(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
-	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	err := newProvider(t, Options{URI: SessionURI, StateDir: t.TempDir()}).Reach(ctx)
+	err := startSession(ctx, silent)
 	if !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), "virtqemud for this user") {
 		t.Errorf("got %v", err)
 	}

@@ -110,7 +110,7 @@ func unreachable(sockets []string, errs []error, helps mends) error {
 }
 
 const (
-	mendPermission = "usermod -aG libvirt $USER, then log in again"
+	mendPermission = `sudo usermod -aG libvirt $USER, then log in again; or run rampart as root; or use uri = "qemu:///session", which needs no rights`
 	mendStart      = "systemctl start libvirtd (modular daemons: virtqemud.socket virtnetworkd.socket virtstoraged.socket; without systemd: virtlogd -d; libvirtd -d)"
 	mendInstall    = "apt-get install libvirt-daemon-system dnsmasq-base qemu-system-x86 qemu-utils"
 )
