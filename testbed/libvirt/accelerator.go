@@ -208,45 +208,53 @@ func clockOf(kvm bool) testbed.Clock {
 	return testbed.ClockTCG
 }
 
-// remembered is the file with the last verdict.
+// remembered is the file with the verdicts since the host booted. A study of several kernels has one for each.
 type remembered struct {
-	Key     string  `json:"key"`
-	Verdict Verdict `json:"verdict"`
+	Boot     string             `json:"boot"`
+	Verdicts map[string]Verdict `json:"verdicts"`
 }
+
+// verdictKey names what a verdict is valid for: a boot of the host, and there a QEMU with a kernel.
+type verdictKey struct{ boot, guest string }
 
 func (p *Provider) verdictFile() string { return filepath.Join(p.options.StateDir, "kvm.json") }
 
-// verdictKey names what a verdict is valid for.
-func (p *Provider) verdictKey(ctx context.Context, c *conn) (string, error) {
+func (p *Provider) verdictKey(ctx context.Context, c *conn) (verdictKey, error) {
 	boot, err := readFile(ctx, p.endpoint.host, "/proc/sys/kernel/random/boot_id")
 	if err != nil {
-		return "", err
+		return verdictKey{}, err
 	}
 	versions, err := askVersions(ctx, c)
 	if err != nil {
-		return "", err
+		return verdictKey{}, err
 	}
 	kernel, err := p.options.Image.Kernel.digest()
 	if err != nil {
-		return "", err
+		return verdictKey{}, err
 	}
-	return strings.Join([]string{strings.TrimSpace(boot), "qemu " + versions.qemu, "kernel " + kernel}, ", "), nil
+	return verdictKey{strings.TrimSpace(boot), "qemu " + versions.qemu + ", kernel " + kernel}, nil
 }
 
-func (p *Provider) recall(key string) (Verdict, bool) {
-	content, err := os.ReadFile(p.verdictFile())
-	if err != nil {
-		return Verdict{}, false
-	}
+// verdicts are those of a boot of the host. A file that is not there or cannot be read has none.
+func (p *Provider) verdicts(boot string) map[string]Verdict {
 	var r remembered
-	if json.Unmarshal(content, &r) != nil || r.Key != key {
-		return Verdict{}, false
+	content, err := os.ReadFile(p.verdictFile())
+	if err != nil || json.Unmarshal(content, &r) != nil || r.Boot != boot || r.Verdicts == nil {
+		return map[string]Verdict{}
 	}
-	return r.Verdict, true
+	return r.Verdicts
 }
 
-func (p *Provider) remember(key string, v Verdict) error {
-	return writeJSON(p.verdictFile(), remembered{key, v})
+func (p *Provider) recall(key verdictKey) (Verdict, bool) {
+	v, ok := p.verdicts(key.boot)[key.guest]
+	return v, ok
+}
+
+// remember adds a verdict; the caller holds the lock of the probe.
+func (p *Provider) remember(key verdictKey, v Verdict) error {
+	all := p.verdicts(key.boot)
+	all[key.guest] = v
+	return writeJSON(p.verdictFile(), remembered{key.boot, all})
 }
 
 // versions are libvirt's and QEMU's, as 9.0.0.

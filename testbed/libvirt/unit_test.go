@@ -368,21 +368,32 @@ func TestVersionString(t *testing.T) {
 	}
 }
 
-// Verdicts are for one boot of the host, one QEMU and one kernel.
+// Verdicts are for one boot of the host, and there for each QEMU with each kernel.
 func TestVerdictIsRememberedForItsKey(t *testing.T) {
 	p := newProvider(t, Options{StateDir: t.TempDir()})
-	if v, ok := p.recall("a"); ok {
+	one, other, later := verdictKey{"boot", "one"}, verdictKey{"boot", "other"}, verdictKey{"later", "one"}
+	if v, ok := p.recall(one); ok {
 		t.Errorf("knows %+v from nowhere", v)
 	}
-	want := Verdict{Reason: "no"}
-	if err := p.remember("a", want); err != nil {
+	want := map[verdictKey]Verdict{one: {Usable: true, Reason: "it booted"}, other: {Reason: "it died"}}
+	for key, v := range want {
+		if err := p.remember(key, v); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for key, v := range want {
+		if got, ok := p.recall(key); !ok || got != v {
+			t.Errorf("%v: %+v, %v", key, got, ok)
+		}
+	}
+	if got, ok := p.recall(later); ok {
+		t.Errorf("after another boot: %+v", got)
+	}
+	if err := p.remember(later, Verdict{}); err != nil {
 		t.Fatal(err)
 	}
-	if v, ok := p.recall("a"); !ok || v != want {
-		t.Errorf("got %+v, %v", v, ok)
-	}
-	if v, ok := p.recall("b"); ok {
-		t.Errorf("takes %+v for another key's", v)
+	if got, ok := p.recall(other); ok {
+		t.Errorf("of an earlier boot: %+v", got)
 	}
 }
 
