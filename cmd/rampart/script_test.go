@@ -74,6 +74,11 @@ func runScripts(t *testing.T, folder string) {
 		Files: files,
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("PATH", bin+string(filepath.ListSeparator)+os.Getenv("PATH"))
+			apart, err := filepath.Abs("testdata/apart") // runs a command with a libvirt of its own
+			if err != nil {
+				return err
+			}
+			env.Setenv("APART", apart)
 			// Every script has a testbed of its own name, so that they can run side by side.
 			bed := fmt.Sprintf("t%d-%s", os.Getpid()%100000, strconv.FormatInt(time.Now().UnixNano()%1e6, 36))
 			env.Setenv("BED", bed)
