@@ -29,11 +29,13 @@ type Lab struct {
 	residue, residueOf string
 	// routing is what earlier routing rules left there.
 	routing string
+	// quiet is how long a node may say nothing before it is asked for a sign of life.
+	quiet time.Duration
 }
 
 // Connect pushes the program exe to every node of a testbed and starts it as the helper, side by side.
 func Connect(ctx context.Context, tb testbed.Testbed, spec testbed.Spec, exe string) (*Lab, error) {
-	l := &Lab{testbed: tb, spec: spec, exe: exe, helpers: map[testbed.Role]*provision.Agent{}}
+	l := &Lab{testbed: tb, spec: spec, exe: exe, helpers: map[testbed.Role]*provision.Agent{}, quiet: quietTime}
 	var starts errgroup.Group
 	helpers := make([]*provision.Agent, len(testbed.Roles()))
 	for i, role := range testbed.Roles() {
@@ -64,6 +66,8 @@ func (l *Lab) connect(ctx context.Context, role testbed.Role) error {
 }
 
 func (l *Lab) start(ctx context.Context, role testbed.Role) (*provision.Agent, error) {
+	ctx, done := l.listen(ctx, role)
+	defer done()
 	node := l.testbed.Node(role)
 	path := l.testbed.Features().Program
 	if path == "" {
@@ -105,11 +109,48 @@ func (l *Lab) Close() error {
 
 // call asks the helper of a role.
 func call[R any](ctx context.Context, l *Lab, role testbed.Role, method string, params any) (R, error) {
+	ctx, done := l.listen(ctx, role)
+	defer done()
 	var result R
 	if err := l.helpers[role].Call(ctx, method, params, &result); err != nil {
 		return result, fmt.Errorf("%s on %s: %w", method, role, err)
 	}
 	return result, nil
+}
+
+const (
+	// quietTime is how long a node may say nothing beyond what is measured: long against every job but that of
+	// loading many rules.
+	quietTime = 20 * time.Second
+	// signTime is how long a node may take to give a sign of life. An emulated one on a host with a load of
+	// twenty was seen to take seconds for a command.
+	signTime = 20 * time.Second
+)
+
+// listen ends the context when the node of a role, where it can be asked, has said nothing for long and then
+// gives no sign of life: who waits for an answer over a link that is gone hears nothing, and no error either.
+func (l *Lab) listen(ctx context.Context, role testbed.Role) (context.Context, func()) {
+	node, ok := l.testbed.Node(role).(testbed.Answerer)
+	if !ok {
+		return ctx, func() {}
+	}
+	quiet := l.quiet
+	ctx, cancel := context.WithCancelCause(ctx)
+	go func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(quiet):
+			}
+			asking, done := context.WithTimeoutCause(ctx, signTime, fmt.Errorf("none came within %s", signTime))
+			if err := node.Answers(asking); err != nil {
+				cancel(fmt.Errorf("%s fell silent: %w", role, err))
+			}
+			done()
+		}
+	}()
+	return ctx, func() { cancel(nil) }
 }
 
 // Describe asks every node what it is, side by side.

@@ -51,6 +51,7 @@ func (l *Lab) Measure(ctx context.Context, spec Spec, run design.Run) (record.Re
 		request: l.request(fw, run.Treatment.Rules, spec.Seed),
 		rec:     newRecord(spec, run, l.testbed.Features().Clock),
 	}
+	l.quiet = quietTime + spec.Measurement.MeasuringTime() + spec.Measurement.WarmupTime()
 	started := time.Now()
 	err = t.run(ctx)
 	if err != nil && (isLost(err) || ctx.Err() != nil) {

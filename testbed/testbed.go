@@ -104,6 +104,13 @@ type Node interface {
 	Start(ctx context.Context, argv ...string) (Conn, error)
 }
 
+// An Answerer is a node that can be asked for a sign of life on the way that its commands go. That costs
+// frames there and the node a moment of its processor, so nobody asks while something is measured.
+type Answerer interface {
+	// Answers returns nil if the node answers before ctx ends.
+	Answers(ctx context.Context) error
+}
+
 // A Renewer can replace one node by a pristine one with the same addresses: for kernel state that
 // cannot be unloaded, and for a node that died. Connections to the old node end.
 type Renewer interface {

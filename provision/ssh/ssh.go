@@ -3,8 +3,8 @@
 //
 // goph gives the client; what it does not do is done here: a handshake that ends with its context, a
 // pinned host key, arguments that survive the remote shell, files that arrive whole or not at all, and
-// sessions that leave nothing running when they are cancelled. No keepalives are sent: the wire is
-// silent while nobody calls.
+// sessions that leave nothing running when they are cancelled. No keepalives are sent unless somebody asks
+// for one: the wire is silent while nobody calls.
 package ssh
 
 import (
@@ -138,3 +138,22 @@ func (c *Client) Close() error {
 
 // Wait returns when the connection has ended, by either side. It lets a caller notice that a node is gone.
 func (c *Client) Wait() error { return c.client.Wait() }
+
+// Answers returns nil if the host answers before ctx ends, which sshd itself does, whatever its commands are
+// at. After an error the connection is to be closed: what waits for the answer lives as long as that.
+func (c *Client) Answers(ctx context.Context) error {
+	answered := make(chan error, 1)
+	go func() {
+		_, _, err := c.client.SendRequest("keepalive@openssh.com", true, nil)
+		answered <- err
+	}()
+	select {
+	case err := <-answered:
+		if err != nil {
+			return fmt.Errorf("ask %s for a sign of life: %w", c.config.Addr, err)
+		}
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("ask %s for a sign of life: %w", c.config.Addr, context.Cause(ctx))
+	}
+}

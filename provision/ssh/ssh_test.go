@@ -610,14 +610,18 @@ func TestHostThatFallsSilent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := c.Answers(t.Context()); err != nil {
+		t.Errorf("a host that is well: %v", err)
+	}
 	wire.silent.Store(true)
 	time.AfterFunc(100*time.Millisecond, cancel)
 	calls := map[string]func() error{
-		"Wait":  conn.Wait,
-		"Read":  func() error { _, err := io.Copy(io.Discard, conn); return err },
-		"Write": func() error { _, err := io.Copy(conn, endless{}); return err },
-		"Start": func() error { _, err := c.Start(ctx, "true"); return err },
-		"Put":   func() error { return c.Put(ctx, "x", 0o644, endless{}) },
+		"Wait":    conn.Wait,
+		"Read":    func() error { _, err := io.Copy(io.Discard, conn); return err },
+		"Write":   func() error { _, err := io.Copy(conn, endless{}); return err },
+		"Start":   func() error { _, err := c.Start(ctx, "true"); return err },
+		"Put":     func() error { return c.Put(ctx, "x", 0o644, endless{}) },
+		"Answers": func() error { return c.Answers(ctx) },
 	}
 	type result struct {
 		name string

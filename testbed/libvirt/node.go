@@ -139,7 +139,10 @@ type node struct {
 	facts map[string]string // what its machine is, as read back when it booted; for the manifest
 }
 
-var _ testbed.Node = (*node)(nil)
+var (
+	_ testbed.Node     = (*node)(nil)
+	_ testbed.Answerer = (*node)(nil)
+)
 
 // boot makes the node's overlay from the base, starts its domain with what was made for it before,
 // and waits until it can be used as it should be.
@@ -418,6 +421,15 @@ func (n *node) Start(ctx context.Context, argv ...string) (testbed.Conn, error) 
 		return nil, n.explain(ctx, err)
 	}
 	return &command{Conn: c, node: n}, nil
+}
+
+// Answers implements [testbed.Answerer].
+func (n *node) Answers(ctx context.Context) error {
+	client, err := n.connection(ctx)
+	if err == nil {
+		err = client.Answers(ctx)
+	}
+	return n.explain(ctx, err)
 }
 
 // command is a running command whose end may be that of its machine.
