@@ -6,6 +6,7 @@ import (
 
 	"github.com/rampart-bench/rampart/experiments/firewall"
 	"github.com/rampart-bench/rampart/experiments/record"
+	"github.com/rampart-bench/rampart/testbed"
 )
 
 func study() Spec {
@@ -47,8 +48,9 @@ func TestEstimates(t *testing.T) {
 	}
 	// 0.40 s measured, 0.04 s warm-up, and what a run costs beside.
 	least := time.Duration(runs) * 440 * time.Millisecond
-	if got := schedules[0].EstimateTime("netns"); got < least || got > 3*least {
-		t.Errorf("estimate %s for runs that take at least %s", got, least)
+	host, tcg := schedules[0].EstimateTime(testbed.ClockHost), schedules[0].EstimateTime(testbed.ClockTCG)
+	if host < least || host > 3*least || tcg < 2*host {
+		t.Errorf("estimates %s, and %s with emulated machines, for runs that take at least %s", host, tcg, least)
 	}
 	p := Progress{Done: 10, Total: 40}
 	if got := p.Left(20*time.Second, 0); got != time.Minute {

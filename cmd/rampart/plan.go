@@ -11,7 +11,9 @@ import (
 	"github.com/rampart-bench/rampart/config"
 	"github.com/rampart-bench/rampart/experiments"
 	"github.com/rampart-bench/rampart/experiments/stats"
+	"github.com/rampart-bench/rampart/testbed"
 	"github.com/rampart-bench/rampart/testbed/exact"
+	"github.com/rampart-bench/rampart/testbed/libvirt"
 )
 
 func (c *cli) planCommand() *cobra.Command {
@@ -48,9 +50,12 @@ type planned struct {
 	Order       string   `json:"order"`
 	Seed        uint64   `json:"seed"`
 	Digest      string   `json:"digest"`
-	EstimateS   float64  `json:"estimate_s"`
+	Clock       string   `json:"clock"`
+	EstimateS   float64  `json:"estimate_s"` // under that clock, booting left out
 	EstimateB   int64    `json:"estimate_bytes"`
 	Warnings    []string `json:"warnings"`
+
+	emulated time.Duration // the estimate if machines are emulated
 }
 
 // schedulesOf plans the experiments of a configuration for a verb that needs one.
@@ -67,15 +72,7 @@ func (c *cli) plan(cfg *config.Config) error {
 	if err != nil {
 		return err
 	}
-	// auto is resolved by looking at the machine, which plan does not do: netns is the faster guess, where it
-	// is one.
-	provider := cfg.Provider
-	switch {
-	case provider == "auto" && len(cfg.Images) > 0:
-		provider = "libvirt"
-	case provider == "auto":
-		provider = "netns"
-	}
+	on := c.foresee(cfg)
 	list := []planned{}
 	for _, s := range schedules {
 		p := planned{
@@ -84,19 +81,20 @@ func (c *cli) plan(cfg *config.Config) error {
 			Treatments:  len(s.Plan.Runs) / s.Spec.Repetitions,
 			Repetitions: s.Spec.Repetitions, Boots: s.Spec.Boots, Runs: len(s.Plan.Runs),
 			Seed: s.Spec.Seed, Digest: s.Plan.Digest,
-			EstimateS: s.EstimateTime(provider).Seconds(), EstimateB: s.EstimateBytes(),
+			EstimateS: s.EstimateTime(on.clock).Seconds(), EstimateB: s.EstimateBytes(),
+			Clock: string(on.clock), emulated: s.EstimateTime(testbed.ClockTCG),
 			Order: "shuffled in blocks", Warnings: []string{},
 		}
 		if s.Spec.Grouped {
 			p.Order = "by rule-set in every block"
 		}
-		if len(s.Spec.Images) > 0 {
+		if len(s.Spec.Images) > 1 {
 			p.Order = wholePlots(s.Spec)
 		}
 		for _, fw := range s.Spec.Firewalls {
 			p.Firewalls = append(p.Firewalls, fw.Name)
 		}
-		for _, w := range []string{tooFewRuns(s.Spec, cfg.Study.Alpha, provider), tooFewBoots(s.Spec, cfg.Study.Alpha)} {
+		for _, w := range []string{tooFewRuns(s.Spec, cfg.Study.Alpha, on.provider), tooFewBoots(s.Spec, cfg.Study.Alpha)} {
 			if w != "" {
 				p.Warnings = append(p.Warnings, w)
 			}
@@ -106,7 +104,44 @@ func (c *cli) plan(cfg *config.Config) error {
 	if c.json {
 		return c.printJSON(list)
 	}
-	return c.printPlan(list, provider)
+	return c.printPlan(list, on)
+}
+
+// A prospect is what a study will probably be measured on.
+type prospect struct {
+	provider string
+	clock    testbed.Clock
+	unsure   bool // it may come to emulation
+}
+
+// foresee says so from what is known of this machine already: plan tries nothing.
+func (c *cli) foresee(cfg *config.Config) prospect {
+	switch cfg.Provider {
+	case "netns":
+		return prospect{provider: "netns", clock: testbed.ClockHost}
+	case exact.Name:
+		return prospect{provider: exact.Name, clock: testbed.ClockVirtual}
+	}
+	kvm, known := c.rememberedKVM(cfg)
+	switch {
+	case cfg.Provider == "auto" && !kvm && len(cfg.Images) == 0:
+		return prospect{provider: "netns", clock: testbed.ClockHost}
+	case cfg.Provider == libvirt.Name && known && !kvm:
+		return prospect{provider: libvirt.Name, clock: testbed.ClockTCG}
+	}
+	return prospect{provider: libvirt.Name, clock: testbed.ClockKVM, unsure: cfg.Provider == libvirt.Name && !known}
+}
+
+// rememberedKVM reports whether machines will run under KVM, and whether that is known.
+func (c *cli) rememberedKVM(cfg *config.Config) (kvm, known bool) {
+	if asked := libvirt.Accelerator(cfg.Libvirt.Accelerator); asked != libvirt.Auto {
+		return asked == libvirt.KVM, true
+	}
+	provider, err := c.libvirtProvider(cfg, libvirt.Image{}, destroyTestbed)
+	if err != nil {
+		return false, false
+	}
+	return provider.Remembered()
 }
 
 // tooFewRuns says, before anything is measured, when no p-value could pass Holm's correction. Under a clock
@@ -161,8 +196,9 @@ func wholePlots(spec experiments.Spec) string {
 	return "images shuffled in every boot, and while the machines of one are up all its treatments, shuffled in blocks (split plot)"
 }
 
-func (c *cli) printPlan(list []planned, provider string) error {
+func (c *cli) printPlan(list []planned, on prospect) error {
 	var seconds float64
+	var emulated time.Duration
 	var bytes int64
 	runs := 0
 	for _, p := range list {
@@ -175,7 +211,7 @@ func (c *cli) printPlan(list []planned, provider string) error {
 		fmt.Fprintf(table, "rules\t%s\n", join(p.Rules))
 		fmt.Fprintf(table, "frame sizes\t%s bytes\n", join(p.FrameSizes))
 		boots := plural(p.Boots, "boot")
-		if len(p.Images) > 0 {
+		if len(p.Images) > 1 {
 			boots += fmt.Sprintf(" of each image, %d in all", p.Boots*len(p.Images))
 		}
 		fmt.Fprintf(table, "runs\t%d = %s x %s, over %s\n", p.Runs, plural(p.Treatments, "treatment"), plural(p.Repetitions, "repetition"), boots)
@@ -188,12 +224,30 @@ func (c *cli) printPlan(list []planned, provider string) error {
 		}
 		fmt.Fprintln(c.stdout)
 		seconds += p.EstimateS
+		emulated += p.emulated
 		bytes += p.EstimateB
 		runs += p.Runs
 	}
-	_, err := fmt.Fprintf(c.stdout, "%s, about %s with provider %s, about %.0f MB of records\n",
-		plural(runs, "run"), short(time.Duration(seconds*float64(time.Second))), provider, float64(bytes)/1e6)
+	with := on.provider
+	switch {
+	case on.unsure:
+		with += fmt.Sprintf(" under KVM (%s if it has to emulate, which rampart doctor finds out)", short(emulated))
+	case on.clock == testbed.ClockKVM:
+		with += " under KVM"
+	case on.clock == testbed.ClockTCG:
+		with += ", whose machines are emulated"
+	}
+	_, err := fmt.Fprintf(c.stdout, "%s, about %s with provider %s, about %s of records\n",
+		plural(runs, "run"), short(time.Duration(seconds*float64(time.Second))), with, diskSpace(bytes))
 	return err
+}
+
+// diskSpace is a number of bytes in the unit that leaves a figure to read.
+func diskSpace(bytes int64) string {
+	if bytes < 1e6 {
+		return fmt.Sprintf("%.0f kB", max(1, float64(bytes)/1e3))
+	}
+	return fmt.Sprintf("%.0f MB", float64(bytes)/1e6)
 }
 
 func join(values []int) string {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -217,10 +218,13 @@ type remembered struct {
 // verdictKey names what a verdict is valid for: a boot of the host, and there a QEMU with a kernel.
 type verdictKey struct{ boot, guest string }
 
+// bootFile has an id that is new at every boot of a host.
+const bootFile = "/proc/sys/kernel/random/boot_id"
+
 func (p *Provider) verdictFile() string { return filepath.Join(p.options.StateDir, "kvm.json") }
 
 func (p *Provider) verdictKey(ctx context.Context, c *conn) (verdictKey, error) {
-	boot, err := readFile(ctx, p.endpoint.host, "/proc/sys/kernel/random/boot_id")
+	boot, err := readFile(ctx, p.endpoint.host, bootFile)
 	if err != nil {
 		return verdictKey{}, err
 	}
@@ -248,6 +252,28 @@ func (p *Provider) verdicts(boot string) map[string]Verdict {
 func (p *Provider) recall(key verdictKey) (Verdict, bool) {
 	v, ok := p.verdicts(key.boot)[key.guest]
 	return v, ok
+}
+
+// Remembered says whether guests boot under KVM by what [Provider.ProbeKVM] found since this host booted, without
+// asking or trying anything. It is not known where nothing was found, or not the same for every kernel.
+func (p *Provider) Remembered() (usable, known bool) {
+	if p.Remote() {
+		return false, false // which boot of that host it was for, only that host knows
+	}
+	if _, err := os.Stat(kvmDevice); errors.Is(err, fs.ErrNotExist) {
+		return false, true
+	}
+	boot, err := os.ReadFile(bootFile)
+	if err != nil {
+		return false, false
+	}
+	for _, v := range p.verdicts(strings.TrimSpace(string(boot))) {
+		if known && v.Usable != usable {
+			return false, false
+		}
+		usable, known = v.Usable, true
+	}
+	return usable, known
 }
 
 // remember adds a verdict; the caller holds the lock of the probe.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"net"
+	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -441,5 +442,39 @@ func TestOutlast(t *testing.T) {
 	}
 	if !errors.Is(context.Cause(longer), context.Canceled) {
 		t.Errorf("cause is %v", context.Cause(longer))
+	}
+}
+
+// What is remembered is told without asking: of this boot, of this host, and if it is the same for every kernel.
+func TestRememberedVerdicts(t *testing.T) {
+	content, err := os.ReadFile(bootFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	boot := strings.TrimSpace(string(content))
+	there := exists(t.Context(), thisHost{}, kvmDevice) // without it that alone is known
+	for _, test := range []struct {
+		boot          string
+		verdicts      []bool
+		usable, known bool
+	}{
+		{boot, nil, false, false},
+		{boot, []bool{true}, true, true},
+		{boot, []bool{false, false}, false, true},
+		{boot, []bool{true, false}, false, false},
+		{"another", []bool{true}, false, false},
+	} {
+		p := newProvider(t, Options{StateDir: t.TempDir()})
+		for i, usable := range test.verdicts {
+			if err := p.remember(verdictKey{test.boot, fmt.Sprint("kernel ", i)}, Verdict{Usable: usable}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if usable, known := p.Remembered(); usable != (test.usable && there) || known != (test.known || !there) {
+			t.Errorf("%+v: usable %t, known %t", test, usable, known)
+		}
+	}
+	if _, known := newProvider(t, Options{StateDir: t.TempDir(), URI: "qemu+ssh://host/system"}).Remembered(); known {
+		t.Error("something is known of a host that nobody asked")
 	}
 }
