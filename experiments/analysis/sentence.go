@@ -93,8 +93,8 @@ type scale struct {
 	decimals int
 }
 
-// scaleOf prints two significant digits of the interval's width, and more where an end would be rounded onto
-// "no difference" although it is not there.
+// scaleOf prints two significant digits of the interval's width, and more where a factor would be rounded to
+// nothing, or an end onto "no difference" although it is not there.
 func scaleOf(in Interval) scale {
 	s := scale{factor: isFactor(in)}
 	if in.Level == 0 {
@@ -102,6 +102,9 @@ func scaleOf(in Interval) scale {
 		return s
 	}
 	s.decimals = places(s.of(in.Hi) - s.of(in.Lo))
+	if s.factor {
+		s.decimals = max(s.decimals, places(in.Value)-1)
+	}
 	for more := 0; more < 3 && (s.hides(in.Lo) || s.hides(in.Hi)); more++ {
 		s.decimals++
 	}

@@ -16,6 +16,7 @@ func TestEffectsInWords(t *testing.T) {
 		{Interval{2.5, 2.41, 2.62, 0.997}, "2.50 times", "99.7 % interval 2.41 to 2.62 times"},
 		{Interval{0.4, 0.3, 0.999, 0.95}, "0.400 times", "95 % interval 0.300 to 0.999 times"},
 		{Interval{123456.7, 98000, 140000, 0.95}, "123457 times", "95 % interval 98000 to 140000 times"},
+		{Interval{0.04, 0.002, 20, 0.95}, "0.04 times", "95 % interval 0.00 to 20.00 times"},
 		{Interval{1e-4, 0.9e-4, 1.1e-4, 0.95}, "0.000100 times", "95 % interval 0.000090 to 0.000110 times"},
 	} {
 		if got := describe(tt.in); got != tt.described {
