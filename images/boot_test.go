@@ -38,6 +38,9 @@ type step struct {
 	after time.Duration // since QEMU was started
 }
 
+// escapeComma keeps QEMU from taking a comma in the name of a file, as names of tests have them, for the next option.
+func escapeComma(file string) string { return strings.ReplaceAll(file, ",", ",,") }
+
 func boot(t *testing.T, image Image) machine {
 	t.Helper()
 	qemu, err := exec.LookPath("qemu-system-x86_64")
@@ -77,8 +80,9 @@ func boot(t *testing.T, image Image) machine {
 	cmd := exec.CommandContext(ctx, qemu, "-machine", "q35,accel=tcg", "-cpu", "max", "-smp", "1", "-m", "256",
 		"-nodefaults", "-display", "none", "-no-reboot", "-serial", "stdio",
 		"-kernel", image.Kernel(), "-initrd", image.Initrd(), "-append", CommandLine,
-		"-drive", "if=virtio,format=qcow2,file="+disk, "-drive", "if=virtio,format=raw,readonly=on,file="+seedFile,
+		"-drive", "if=virtio,format=qcow2,file="+escapeComma(disk), "-drive", "if=virtio,format=raw,readonly=on,file="+escapeComma(seedFile),
 		"-netdev", "user,id=n,restrict=on,hostfwd=tcp:"+m.addr+"-:22", "-device", "virtio-net-pci,netdev=n,romfile=")
+	cmd.Stderr = t.Output()
 	console, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
