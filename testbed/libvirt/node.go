@@ -229,14 +229,19 @@ func (n *node) tie(keeper *conn) {
 // errUntied is why a node counts as gone though nobody has looked.
 var errUntied = fmt.Errorf("%w: libvirt closed the connection that kept it alive: was libvirt stopped, or its host?", ErrGone)
 
-func (n *node) untied() bool {
+// letGo is closed once libvirt has closed the connection that keeps the machine alive; nil if there is none.
+func (n *node) letGo() <-chan struct{} {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.keeper == nil {
-		return false
+		return nil
 	}
+	return n.keeper.lost()
+}
+
+func (n *node) untied() bool {
 	select {
-	case <-n.keeper.lost():
+	case <-n.letGo():
 		return true
 	default:
 		return false
@@ -469,13 +474,30 @@ func (n *node) explain(ctx context.Context, err error) error {
 	return fmt.Errorf("node %s: %w", n.role, err)
 }
 
-// gone returns an error that wraps ErrGone if the node's machine does not run.
+// gone returns an error that wraps ErrGone if the node's machine does not run. When the host falls silent,
+// connections end one after the other: that the machine is not kept alive any more may turn out while somebody
+// tries to ask.
 func (n *node) gone(ctx context.Context) error {
 	if n.untied() {
 		return errUntied
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), goneLimit)
 	defer cancel()
+	go func() {
+		select {
+		case <-n.letGo():
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	if err := n.look(ctx); err != nil || !n.untied() {
+		return err
+	}
+	return errUntied
+}
+
+// look asks libvirt, and returns an error that wraps ErrGone if it says that the machine does not run.
+func (n *node) look(ctx context.Context) error {
 	name := n.tb.state.Ident.domain(n.role)
 	c, err := n.tb.provider.control(ctx)
 	if err != nil {

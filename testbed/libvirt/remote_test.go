@@ -141,6 +141,8 @@ func (f *farHost) start(ours string) {
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
+		// The kernel takes its time over a network that has ended, and the next host's cable has the same name.
+		_ = exec.Command("ip", "link", "delete", f.cable).Run()
 		if t.Failed() {
 			t.Logf("the far host said:\n%s", strings.Join(log.lines(30), "\n"))
 		}
