@@ -171,13 +171,17 @@ func (c *cli) isRemote(cfg *config.Config) bool {
 	return err == nil && provider.Remote() && cfg.Provider == libvirt.Name
 }
 
-// storedImages are the images that virtual machines may be booted from again.
+// storedImages are the images that virtual machines may be booted from again: this user's and, as in lookUp, root's.
 func storedImages() ([]libvirt.Image, error) {
 	store, err := openStore()
 	if err != nil {
 		return nil, err
 	}
 	list, err := store.List()
+	if system, openErr := images.Open(images.SystemDir); openErr == nil && system.Dir() != store.Dir() {
+		roots, listErr := system.List()
+		list, err = append(list, roots...), errors.Join(err, listErr)
+	}
 	var all []libvirt.Image
 	for _, image := range list {
 		all = append(all, libvirt.FromStore(image))
