@@ -5,7 +5,8 @@
 #                  study across two kernels, machines lost in every way, fifty kills
 # make bench       the project's own figures, as ratios measured in one run
 # make bench-exact what provider exact promises, measured
-# make bench-up    how long three virtual machines take to be ready, as ratios measured in one run
+# make bench-up    how long three virtual machines take to be ready, as ratios measured in one run, and vagrant with
+#                  the same three where it is
 SHELL    := /bin/bash
 PROVIDER ?= auto
 SUDO     := $(if $(filter 0,$(shell id -u)),,sudo)

@@ -41,24 +41,42 @@ testbed {
 
 // BenchmarkUp holds the time from the start of `rampart run` until three agents have answered against the
 // time that one machine with the same kernel under the same accelerator takes until its process 1, which
-// does nothing, runs. The metrics are medians.
+// does nothing, runs; and, where vagrant is, the time of `vagrant up` of three such machines against it.
+// The metrics are medians.
 func BenchmarkUp(b *testing.B) {
 	if lacks := lacking("libvirt-"); lacks != "" {
 		b.Skipf("%s is needed", lacks)
 	}
 	_, features := timeToAgents(b) // the first uploads
-	bare := newBareKernel(b, features)
-	var up, boot []float64
-	for b.Loop() {
-		boot = append(boot, bare.timeToInit(b).Seconds())
-		took, _ := timeToAgents(b)
-		up = append(up, took.Seconds())
+	image := defaultImage(b)
+	bare := newBareKernel(b, image, features)
+	took := map[string][]float64{}
+	note := func(what string, d time.Duration) { took[what] = append(took[what], d.Seconds()) }
+	var other *vagrant
+	if lacks := lacksVagrant(); lacks != "" {
+		b.Log("not compared with vagrant: " + lacks)
+	} else {
+		other = newVagrant(b, image, features)
+		other.timeToUp(b) // the first uploads
 	}
-	slices.Sort(up)
-	slices.Sort(boot)
-	b.ReportMetric(up[len(up)/2], "agents-s")
-	b.ReportMetric(boot[len(boot)/2], "bare-boot-s")
-	b.ReportMetric(up[len(up)/2]/boot[len(boot)/2], "ratio")
+	for b.Loop() {
+		note("bare-boot-s", bare.timeToInit(b))
+		d, _ := timeToAgents(b)
+		note("agents-s", d)
+		if other != nil {
+			note("vagrant-s", other.timeToUp(b))
+		}
+	}
+	median := map[string]float64{}
+	for what, all := range took {
+		slices.Sort(all)
+		median[what] = all[len(all)/2]
+		b.ReportMetric(median[what], what)
+	}
+	b.ReportMetric(median["agents-s"]/median["bare-boot-s"], "agents/bare-boot")
+	if other != nil {
+		b.ReportMetric(median["vagrant-s"]/median["agents-s"], "vagrant/agents")
+	}
 }
 
 // timeToAgents is from the start of the program until it has met all agents, and what it says of the
@@ -103,7 +121,7 @@ func timeToAgents(b *testing.B) (time.Duration, map[string]string) {
 // bareKernel is a machine like a node, with nothing but a kernel and a process 1.
 type bareKernel struct{ arguments []string }
 
-func newBareKernel(b *testing.B, features map[string]string) bareKernel {
+func newBareKernel(b *testing.B, image images.Image, features map[string]string) bareKernel {
 	dir := b.TempDir()
 	program := compile(b, here)
 	content, err := os.ReadFile(program)
@@ -122,6 +140,16 @@ func newBareKernel(b *testing.B, features map[string]string) bareKernel {
 	if err := os.WriteFile(initrd, archive.Bytes(), 0o644); err != nil {
 		b.Fatal(err)
 	}
+	return bareKernel{[]string{
+		"-machine", features["machine"], "-accel", features["accelerator"], "-cpu", features["cpu_model"],
+		"-smp", "1", "-m", "256", "-nodefaults", "-display", "none", "-no-reboot", "-serial", "stdio",
+		"-kernel", image.Kernel(), "-initrd", initrd,
+		"-append", "console=ttyS0 quiet panic=-1 no_timer_check",
+	}}
+}
+
+// defaultImage is what nodes boot from unless another image is asked for.
+func defaultImage(b *testing.B) images.Image {
 	store, err := images.Open("")
 	if err != nil {
 		b.Fatal(err)
@@ -130,12 +158,7 @@ func newBareKernel(b *testing.B, features map[string]string) bareKernel {
 	if err != nil {
 		b.Fatal(err)
 	}
-	return bareKernel{[]string{
-		"-machine", features["machine"], "-accel", features["accelerator"], "-cpu", features["cpu_model"],
-		"-smp", "1", "-m", "256", "-nodefaults", "-display", "none", "-no-reboot", "-serial", "stdio",
-		"-kernel", image.Kernel(), "-initrd", initrd,
-		"-append", "console=ttyS0 quiet panic=-1 no_timer_check",
-	}}
+	return image
 }
 
 // timeToInit is from the start of QEMU until process 1 is there.
