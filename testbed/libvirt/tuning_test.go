@@ -513,6 +513,7 @@ func TestLacks(t *testing.T) {
 	hostCPUs(t) // there is a libvirt
 	// No image: it is not needed to find out.
 	p := newProvider(t, Options{StateDir: t.TempDir(), Accelerator: TCG})
+	const pageSize = "page size"
 	for name, test := range map[string]struct {
 		tune    func(*testbed.Spec)
 		problem string // empty: nothing is missing
@@ -522,7 +523,8 @@ func TestLacks(t *testing.T) {
 		"CPUs":      {func(s *testbed.Spec) { s.Nodes[0].Pin = []testbed.CPUs{{0, 4000}} }, "pinned to CPU 4000, which is not online", "lscpu"},
 		"emulator":  {func(s *testbed.Spec) { s.Nodes[2].EmulatorPin = testbed.CPUs{4000} }, "pinned to CPU 4000", "lscpu"},
 		"hugepages": {func(s *testbed.Spec) { s.Nodes[0].Memory, s.Nodes[0].HugePages = 1<<40, 2<<20 }, "need 524288 huge pages of 2 MiB, and ", "nr_hugepages) + "},
-		"page size": {func(s *testbed.Spec) { s.Nodes[0].HugePages = 16 << 20 }, "no huge pages of 16 MiB", "ls /sys/kernel/mm/hugepages"},
+		// No configuration can ask for these, and no host here has them: they stand for 1 GiB on a host without.
+		pageSize:    {func(s *testbed.Spec) { s.Nodes[0].HugePages = 16 << 20 }, "no huge pages of 16 MiB", "ls /sys/kernel/mm/hugepages"},
 		"machine":   {func(s *testbed.Spec) { s.Machine.Type = "pc-q35-99.9" }, `no machine type "pc-q35-99.9"`, "virsh capabilities"},
 		"CPU model": {func(s *testbed.Spec) { s.Machine.CPU = "Nehallem" }, `cpu = "Nehallem": guests of type qemu cannot have that CPU`, "Nehalem"},
 		"CPU mode":  {func(s *testbed.Spec) { s.Machine.CPU = "host-passthrough" }, `cpu = "host-passthrough": guests of type qemu`, "maximum"},
@@ -530,7 +532,7 @@ func TestLacks(t *testing.T) {
 	} {
 		spec := testbed.Default()
 		test.tune(&spec)
-		if err := spec.Validate(); err != nil {
+		if err := spec.Validate(); err != nil && name != pageSize {
 			t.Errorf("%s: %v", name, err)
 		}
 		found, err := p.DiagnoseTuning(t.Context(), spec)
