@@ -225,7 +225,7 @@ func checkDisk(b *body, spec images.Spec) {
 	}
 	right := "Name a qcow2 file that can be read."
 	if advised, ok := errors.AsType[*images.Advised](err); ok {
-		right = sentence(errors.New(advised.Next))
+		right = sentence(advised.Next)
 	}
 	b.wrong("disk", &mistake{"cannot be booted: " + err.Error(), right})
 }

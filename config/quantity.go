@@ -22,10 +22,10 @@ type mistake struct {
 	right   string
 }
 
-// sentence is the text of an error as one.
-func sentence(err error) string {
-	first, size := utf8.DecodeRuneInString(err.Error())
-	return string(unicode.ToUpper(first)) + err.Error()[size:] + "."
+// sentence is the text of an error, or of an advice, as one.
+func sentence(text string) string {
+	first, size := utf8.DecodeRuneInString(text)
+	return string(unicode.ToUpper(first)) + text[size:] + "."
 }
 
 // A unit is a suffix of an amount and its factor.

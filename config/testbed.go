@@ -77,7 +77,7 @@ func (r *reader) readLibvirt(bed *body) (Libvirt, testbed.Machine) {
 	uri := b.text("uri")
 	hypervisor, err := testbed.ParseHypervisor(uri)
 	if err != nil {
-		b.wrong("uri", &mistake{fmt.Sprintf("cannot be %q", cut(uri, 80)), sentence(err)})
+		b.wrong("uri", &mistake{fmt.Sprintf("cannot be %q", cut(uri, 80)), sentence(err.Error())})
 	}
 	r.unprivileged = hypervisor.Session
 	machine := testbed.Machine{Type: b.unless("machine"), CPU: b.unless("cpu"), VHost: b.unless("vhost")}

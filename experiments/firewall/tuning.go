@@ -50,10 +50,12 @@ func (t *Tuning) apply(ctx context.Context) error {
 		}
 	}
 	for _, scope := range t.scopes() {
-		if _, err := os.Stat(sysctlFolder + rpFilterPath(scope)); err != nil {
+		path := rpFilterPath(scope)
+		before, err := readSysctl(path)
+		if err != nil {
 			return fmt.Errorf("set rp_filter of %s: is the interface gone? %w", scope, err) // every kernel with IPv4 has it
 		}
-		if err := t.set("rp_filter", rpFilterPath(scope), strconv.Itoa(t.settings.RPFilter)); err != nil {
+		if err := t.replace("rp_filter", path, before, strconv.Itoa(t.settings.RPFilter)); err != nil {
 			return err
 		}
 	}
@@ -120,7 +122,7 @@ func loadModule(ctx context.Context, name string) error {
 	return err
 }
 
-// set writes a sysctl and remembers what was there. setting names it for the error.
+// set replaces a sysctl that a kernel may lack. setting names it for the error.
 func (t *Tuning) set(setting, path, value string) error {
 	before, err := readSysctl(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -129,6 +131,11 @@ func (t *Tuning) set(setting, path, value string) error {
 	if err != nil {
 		return fmt.Errorf("set %s: %w", path, err)
 	}
+	return t.replace(setting, path, before, value)
+}
+
+// replace writes a sysctl unless it has the value, and remembers what was there before.
+func (t *Tuning) replace(setting, path, before, value string) error {
 	if before == normal(value) {
 		return nil
 	}
